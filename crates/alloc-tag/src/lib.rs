@@ -1,0 +1,1 @@
+//! Code tags used for memory allocations: the current tag, hooks, sites and the index space.

@@ -1,0 +1,2 @@
+//! The `memledger` command.
+fn main() {}

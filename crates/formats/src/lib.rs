@@ -1,0 +1,1 @@
+//! Parsers and printers of the kernel's memory accounting formats.

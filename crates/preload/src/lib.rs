@@ -1,0 +1,1 @@
+//! The C allocation functions and operator new, for unmodified programs.

@@ -1,0 +1,1 @@
+//! Capture and deduplication of call stacks in one walk: the context trie.
