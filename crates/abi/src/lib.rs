@@ -210,6 +210,8 @@ pub struct UnitMeta {
     pub back: u32,
     /// Units of the run (in the first unit).
     pub units: u32,
+    /// Unused.
+    pub pad: u64,
 }
 
 /// Stands before each object of a bump region. 16 bytes; the object follows.
