@@ -1,1 +1,15 @@
 //! Parsers and printers of the kernel's memory accounting formats.
+//!
+//! One rule for all of them: accept what any kernel prints, never panic, never hold a whole file in memory, and report
+//! what could not be read instead of dropping it.
+//!
+//! - [`allocinfo`]: `/proc/allocinfo` versions 1.0 and 2.0, which is also what memledger itself prints; totals, sorting
+//!   and filtering of its rows.
+//! - [`size`]: sizes as the kernel, `numfmt` and people write them.
+//!
+//! # Features
+//! `serde`: `Serialize` for [`allocinfo::Row`] and [`allocinfo::Total`].
+#![forbid(unsafe_code)]
+
+pub mod allocinfo;
+pub mod size;
