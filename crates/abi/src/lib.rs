@@ -145,7 +145,8 @@ pub struct Descriptor {
     /// Bytes of memory used by memledger itself (unit table, nodes, tags, heaps); not in any row.
     pub meta_bytes: u64,
     /// `extern "C" fn(*const ModuleTags) -> i64`: registers a module's tags; returns the distance from the thread pointer
-    /// to the current-tag slot. Called by the constructor of a module with tags.
+    /// to the current-tag slot, or 0 if this runtime takes no tags. Called by the constructor of a module with tags, which
+    /// may be before the runtime's own constructor: to be set statically, like `magic`, `version` and `size`.
     pub register: u64,
     /// `extern "C" fn(*const ModuleTags)`: the module goes away; its rows stay.
     pub unregister: u64,
@@ -165,7 +166,7 @@ pub struct ModuleTags {
     pub stop: u64,
     /// Any address inside the module (to find its name by).
     pub anchor: u64,
-    /// Distance from the thread pointer to the module's own current-tag slot.
+    /// Distance from the thread pointer to the module's own current-tag slot; 0 = it has none.
     pub current_tag_offset: i64,
 }
 
