@@ -8,9 +8,9 @@
 //! every address is a virtual address of the process, as 8 bytes.
 //!
 //! ```text
-//! note ─▶ Descriptor ─▶ units[unit_count]  one UnitMeta for each 64 KiB of the arena ─▶ cells: one index a slot
-//!                    ├▶ tags[tag_count]    TagRow, strings copied, outlives its module
-//!                    ├▶ nodes[node_count]  Node of the context trie (parent, return address)
+//! note ─▶ Descriptor ─▶ units[committed >> 16]  one UnitMeta for each 64 KiB of the arena ─▶ cells: one index a slot
+//!                    ├▶ tags[..]           TagRow, strings copied, outlives its module
+//!                    ├▶ nodes[..]          Node of the context trie (parent, return address)
 //!                    └▶ modules[..]        ModuleRecord: where an address of a node belonged to
 //! ```
 //!
@@ -86,7 +86,9 @@ pub mod loss {
     pub const NO_TAG_SPACE: usize = 6;
 }
 
-/// What a runtime publishes. 256 bytes, 8-aligned.
+/// What a runtime publishes. 320 bytes, 8-aligned.
+///
+/// Fields that end in `_at` are addresses of counters that stand elsewhere in the runtime, where they are counted.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor {
@@ -114,8 +116,9 @@ pub struct Descriptor {
     pub reserved0: u32,
     /// Lowest address of the arena; a multiple of the unit size.
     pub arena_base: u64,
-    /// Units that have a [`UnitMeta`], from `arena_base` on.
-    pub unit_count: u64,
+    /// Address of a `u64`: committed bytes of the arena from `arena_base` on. So many units (bytes >> `unit_shift`) have a
+    /// [`UnitMeta`].
+    pub committed_at: u64,
     /// log2 of the unit size in bytes: [`UNIT_SHIFT`].
     pub unit_shift: u32,
     /// Distance of two `UnitMeta`, in bytes (at least `size_of::<UnitMeta>()`).
@@ -126,24 +129,31 @@ pub struct Descriptor {
     pub tags: u64,
     /// `size_of::<TagRow>()`.
     pub tag_stride: u32,
-    /// Tags registered so far.
-    pub tag_count: u32,
+    /// Unused, 0.
+    pub reserved2: u32,
+    /// Address of a `u32`: tags registered so far.
+    pub tag_count_at: u64,
     /// Address of [`Node`] 0, the root.
     pub nodes: u64,
     /// `size_of::<Node>()`.
     pub node_stride: u32,
-    /// Nodes made so far, the root included.
-    pub node_count: u32,
+    /// Unused, 0.
+    pub reserved3: u32,
+    /// Address of a `u32`: nodes made so far, the root included.
+    pub node_count_at: u64,
     /// Address of [`ModuleRecord`] 0, which stands for "no module".
     pub modules: u64,
     /// `size_of::<ModuleRecord>()`.
     pub module_stride: u32,
-    /// Module records made so far, record 0 included.
-    pub module_count: u32,
-    /// Counts of what was lost, by [`loss`].
-    pub losses: [u64; 8],
-    /// Bytes of memory used by memledger itself (unit table, nodes, tags, heaps); not in any row.
-    pub meta_bytes: u64,
+    /// Unused, 0.
+    pub reserved4: u32,
+    /// Address of a `u32`: module records made so far, record 0 included.
+    pub module_count_at: u64,
+    /// Addresses of `u64` counts of what was lost, by [`loss`]; 0 = not counted.
+    pub loss_at: [u64; 8],
+    /// Addresses of `u64`s: bytes of memory used by memledger itself (heaps, nodes, tags, ...), in no row; 0 = none. Their sum
+    /// is the overhead, next to the cells, which stand in the slabs.
+    pub meta_bytes_at: [u64; 4],
     /// `extern "C" fn(*const ModuleTags) -> i64`: registers a module's tags; returns the distance from the thread pointer
     /// to the current-tag slot, or 0 if this runtime takes no tags. Called by the constructor of a module with tags, which
     /// may be before the runtime's own constructor: to be set statically, like `magic`, `version` and `size`.
@@ -153,7 +163,7 @@ pub struct Descriptor {
     /// Distance from the thread pointer to the current-tag slot of this runtime, in bytes.
     pub current_tag_offset: i64,
     /// Unused, 0.
-    pub reserved1: [u64; 4],
+    pub reserved1: [u64; 5],
 }
 
 /// What a module passes to [`Descriptor::register`].
@@ -315,7 +325,7 @@ pub struct ModuleRecord {
 }
 
 const _: () = {
-    assert!(size_of::<Descriptor>() == 256);
+    assert!(size_of::<Descriptor>() == 320);
     assert!(size_of::<UnitMeta>() == 64);
     assert!(size_of::<BumpHeader>() == 16);
     assert!(size_of::<TagRow>() == 64);
