@@ -163,7 +163,7 @@ pub struct Descriptor {
     /// Distance from the thread pointer to the current-tag slot of this runtime, in bytes.
     pub current_tag_offset: i64,
     /// Unused, 0.
-    pub reserved1: [u64; 5],
+    pub reserved1: [u64; 6],
 }
 
 /// What a module passes to [`Descriptor::register`].
