@@ -28,11 +28,11 @@
 //!
 //! # Characters with a meaning
 //! So that what is printed reads back as the same row, [`Writer`] prints a character as a backslash and three octal digits
-//! (as `/proc/self/mounts` does) where it would be misread: control characters; the blank of a ` func:` in a file or module;
-//! blanks at the start or end of a field; the blank of a ` [` in a module; blanks before words at the end of a function
-//! name that look like a tail; a backslash that is followed by such digits itself. The parser turns `\000` to `\177` back.
-//! Bytes that are not UTF-8 become the text `\200` to `\377` and stay so. None of this occurs in what a kernel prints,
-//! unless a build path is very odd.
+//! (as `/proc/self/mounts` does) where it would be misread: control characters; the blank of a ` func:` in a file or module
+//! (of ` func` at the end of a file); blanks at the start or end of a field; the blank of a ` [` in a module; blanks before
+//! words at the end of a function name that look like a tail; structure and blanks in a VALUE; a backslash that is followed
+//! by such digits itself. The parser turns `\000` to `\177` back. Bytes that are not UTF-8 become the text `\200` to `\377`
+//! and stay so. None of this occurs in what a kernel prints, unless a build path is very odd.
 //!
 //! # Adding up
 //! A key (file, line, module, function) may occur more than once: inlined functions of headers. See [`merge_by_key`]. Never

@@ -11,6 +11,7 @@ fn nasty() -> impl Strategy<Value = String> {
         Just("\t".to_owned()),
         Just("\n".to_owned()),
         Just("func:".to_owned()),
+        Just(" func".to_owned()),
         Just(" func:x".to_owned()),
         Just(":12".to_owned()),
         Just(":12 [m]".to_owned()),
@@ -48,7 +49,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(1000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_printed_row_reads_back(row in rows()) {

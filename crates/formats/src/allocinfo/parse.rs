@@ -293,6 +293,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_ends_in_func() {
+        let r = Row {
+            file: "a:1 func".into(),
+            func: "f".into(),
+            line: 2,
+            ..Row::default()
+        };
+        let line = super::super::write_row(&r, super::super::Version::V2_0);
+        assert_eq!(line.trim(), "0        0 a:1\\040func:2 func:f");
+        assert_eq!(row(line.trim_end()), r);
+    }
+
+    #[test]
     fn octal_text() {
         assert_eq!(decode(r"a\040b\\134\8\777\1"), "a b\\\\\\8\\777\\1");
         assert_eq!(text(b"a\xff\x80b"), r"a\377\200b");

@@ -102,7 +102,8 @@ fn push_row(out: &mut String, row: &Row, version: Version) {
 /// `FILE:LINE [MODULE] func:FUNC` and the tail.
 pub(super) fn push_tag(out: &mut String, row: &Row, version: Version) {
     let before_func = |rest: &str| rest.starts_with(" func:");
-    push_escaped(out, &row.file, before_func);
+    // The colon before the line would complete a ` func` at the end of a file.
+    push_escaped(out, &row.file, |rest| before_func(rest) || rest == " func");
     let _ = write!(out, ":{}", row.line);
     if let Some(module) = &row.module {
         out.push_str(" [");
