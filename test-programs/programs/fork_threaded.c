@@ -28,7 +28,7 @@ static void *one(void *arg)
     return p;
 }
 
-static void in_child(void **parents, int n, int depth)
+__attribute__((noreturn)) static void in_child(void **parents, int n, int depth)
 {
     for (int i = 0; i < n; i++) {
         CHECK(holds(parents[i], 16 + i * 11, i));
@@ -54,7 +54,7 @@ static void in_child(void **parents, int n, int depth)
 
 int main(void)
 {
-    enum { N = 300, T = 8, FORKS = 150 };
+    enum { N = 300, T = 8, FORKS = 30 };
     void *mine[N];
     pthread_t t[T];
     for (int i = 0; i < N; i++) {
