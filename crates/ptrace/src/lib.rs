@@ -29,7 +29,7 @@ pub enum Event {
     Exited(i32),
     /// The process is gone, killed by this signal.
     Killed(i32),
-    /// A signal is about to be delivered: pass it on with [`cont`].
+    /// A signal is about to be delivered: pass it on with [`cont`]. Of a child that is not traced: it was stopped by this signal.
     Signal(i32),
     /// The task takes part in a stop of its whole process by this signal: answer with [`listen`].
     GroupStop(i32),
@@ -47,8 +47,6 @@ pub enum Event {
     Exit,
     /// The process continues (children that are not traced).
     Continued,
-    /// The process was stopped by this signal (children that are not traced).
-    Stopped(i32),
 }
 
 fn request(what: libc::c_uint, tid: i32, data: usize) -> io::Result<()> {
@@ -237,6 +235,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::zombie_processes, reason = "wait_any reaps it")]
     fn a_child_is_seen_at_its_exit_with_memory() {
         let child = std::process::Command::new("sleep")
             .arg("0.2")
