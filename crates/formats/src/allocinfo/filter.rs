@@ -95,8 +95,8 @@ fn glob_matches(glob: &str, name: &str) -> bool {
 /// | `func`, `function`, `fn` | [`Pattern`] |
 /// | `file`, `f` | [`Pattern`] |
 /// | `line`, `l` | `N` or `N-M` |
-/// | `min`, `min_size` | least bytes, a size such as `10K` |
-/// | `max`, `max_size` | most bytes |
+/// | `min`, `min-size` | least bytes, a size such as `10K` |
+/// | `max`, `max-size` | most bytes |
 /// | `accurate` | `yes` or `no` |
 ///
 /// Sizes are inclusive and compared as signed numbers: a negative row is below any `min`.
@@ -165,7 +165,7 @@ impl Filter {
 
     fn add_term(&mut self, term: &str) -> Result<(), SpecError> {
         let (key, value) = term.split_once('=').unwrap_or((term, ""));
-        let key = key.trim();
+        let key = &normal(key)[..];
         let pattern = || match value {
             "" => Err(SpecError(format!("filter {key}= needs a value"))),
             _ => Ok(Pattern::new(value)),
@@ -209,7 +209,7 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
         let starts_term = |after: &str| {
             after
                 .split_once('=')
-                .is_some_and(|(k, _)| KEYS.contains(&k.trim()))
+                .is_some_and(|(k, _)| KEYS.contains(&&normal(k)[..]))
         };
         let cut = s
             .match_indices(',')
@@ -217,6 +217,11 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
         rest = cut.map(|(at, _)| &s[at + 1..]);
         Some(cut.map_or(s, |(at, _)| &s[..at]))
     })
+}
+
+/// A key without blanks around it; `-` and `_` are one.
+fn normal(key: &str) -> String {
+    key.trim().replace('-', "_")
 }
 
 fn lines(value: &str) -> Result<RangeInclusive<u32>, SpecError> {
@@ -296,6 +301,7 @@ mod tests {
             "line=10-20",
             "l=17",
             "min=10K",
+            "min-size=1,max_size=10K",
         ] {
             assert!(takes(f, line), "{f}");
         }
