@@ -26,16 +26,22 @@
 #![deny(unsafe_code)]
 
 pub mod control;
+mod decode;
+mod demangle;
 mod error;
+mod files;
 pub mod find;
 mod helpers;
 #[allow(unsafe_code)]
 pub mod mem;
+mod object_file;
 pub mod preflight;
 mod proc;
 mod rows;
+mod scan;
 mod snapshot;
 mod symbols;
+mod view;
 
 pub use error::{DeniedReason, Error, NoLedgerReason, Result};
 pub use helpers::Helpers;

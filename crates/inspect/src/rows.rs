@@ -1,6 +1,12 @@
-//! Rows of the report.
+//! Rows of the report: who holds how much.
+//!
+//! A site is charged to the first frame of its stack that is no allocator helper; if all are, to the outermost. Nothing is
+//! left out: the sum of all rows is [`Snapshot::total`].
 
-use crate::{Frame, Helpers, Snapshot, Symbolizer};
+use crate::{Frame, Helpers, Ledger, Snapshot, Sum, Symbolizer};
+use memledger_abi::RESERVED_NAMES;
+use memledger_formats::allocinfo;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// What a row stands for.
@@ -57,15 +63,179 @@ pub struct Row {
 
 /// Rows of a snapshot, largest first. Tags without live memory are there with zeros; sites are not.
 pub fn rows(
-    _snapshot: &Snapshot,
-    _symbols: &mut Symbolizer,
-    _helpers: &Helpers,
-    _merge: MergeBy,
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    helpers: &Helpers,
+    merge: MergeBy,
 ) -> Vec<Row> {
-    todo!()
+    let mut known = HashMap::new();
+    let mut out = Merger {
+        merge,
+        rows: Vec::new(),
+        index: HashMap::new(),
+    };
+    for ledger in &snapshot.ledgers {
+        for (sum, name) in ledger
+            .reserved
+            .iter()
+            .zip(RESERVED_NAMES)
+            .filter(|(s, _)| s.calls > 0)
+        {
+            out.add(reserved_row(*sum, name), sum.bytes);
+        }
+        for (i, sum) in ledger.tag_sums.iter().enumerate() {
+            out.add(tag_row(ledger, i, *sum), 0);
+        }
+        for (node, sum) in &ledger.site_sums {
+            let frames = symbols.stack(snapshot, ledger, *node);
+            let mut is_helper = |f: &Rc<Frame>| {
+                let name = f.func.as_deref();
+                *known
+                    .entry(Rc::as_ptr(f))
+                    .or_insert_with(|| name.is_some_and(|n| helpers.is_helper(n)))
+            };
+            let charged = frames
+                .iter()
+                .position(|f| !is_helper(f))
+                .unwrap_or(frames.len().saturating_sub(1));
+            out.add(site_row(frames, charged, *sum), sum.bytes);
+        }
+    }
+    let mut rows = out.rows;
+    let key = |r: &Row| {
+        (
+            std::cmp::Reverse((r.bytes, r.calls)),
+            r.file.clone(),
+            r.line,
+            r.func.clone(),
+        )
+    };
+    rows.sort_by_cached_key(|(r, _)| key(r));
+    rows.into_iter().map(|(r, _)| r).collect()
 }
 
-/// A row's line in the kernel's text: words are freed of blanks, so that the text stays parseable.
-pub fn to_allocinfo(_row: &Row) -> String {
-    todo!()
+fn blank_row(kind: RowKind, sum: Sum) -> Row {
+    Row {
+        bytes: sum.bytes,
+        calls: sum.calls,
+        file: String::new(),
+        line: 0,
+        module: None,
+        func: String::new(),
+        frames: Vec::new(),
+        charged: 0,
+        kind,
+        accurate: true,
+        loaded: true,
+        build_id: None,
+    }
+}
+
+fn reserved_row(sum: Sum, name: &str) -> Row {
+    Row {
+        file: "memledger".into(),
+        func: name.into(),
+        ..blank_row(RowKind::Reserved, sum)
+    }
+}
+
+fn tag_row(ledger: &Ledger, i: usize, sum: Sum) -> Row {
+    let tag = &ledger.tags[i];
+    Row {
+        file: tag.file.clone(),
+        line: tag.line,
+        module: Some(tag.module.clone()).filter(|m| !m.is_empty()),
+        func: tag.func.clone(),
+        accurate: tag.accurate,
+        loaded: tag.loaded,
+        ..blank_row(RowKind::Tag, sum)
+    }
+}
+
+fn site_row(frames: Vec<Rc<Frame>>, charged: usize, sum: Sum) -> Row {
+    let row = blank_row(RowKind::Site, sum);
+    // A node that cannot be read has no frames; it stays visible.
+    let Some(f) = frames.get(charged).cloned() else {
+        return Row {
+            file: "?".into(),
+            func: "?".into(),
+            ..row
+        };
+    };
+    let known = f.func.is_some() && f.file.is_some();
+    Row {
+        file: f.file.clone().unwrap_or_else(|| f.object_name().to_owned()),
+        line: f.line,
+        module: f.module.clone(),
+        func: f.name(),
+        frames,
+        charged,
+        loaded: f.loaded,
+        build_id: Some(f.build_id.clone()).filter(|id| !known && !id.is_empty()),
+        ..row
+    }
+}
+
+/// What makes two rows one.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    kind: RowKind,
+    file: String,
+    line: u32,
+    module: Option<String>,
+    func: String,
+    frames: Vec<*const Frame>,
+}
+
+struct Merger {
+    merge: MergeBy,
+    /// Each with the bytes of its largest stack.
+    rows: Vec<(Row, u64)>,
+    index: HashMap<Key, usize>,
+}
+
+impl Merger {
+    fn add(&mut self, row: Row, stack_bytes: u64) {
+        let frames = match self.merge {
+            MergeBy::Line => Vec::new(),
+            // The symbolizer gives one frame a place.
+            MergeBy::Stack => row.frames.iter().map(Rc::as_ptr).collect(),
+        };
+        let (file, func, module) = (row.file.clone(), row.func.clone(), row.module.clone());
+        let key = Key {
+            kind: row.kind,
+            file,
+            line: row.line,
+            module,
+            func,
+            frames,
+        };
+        let i = *self.index.entry(key).or_insert(self.rows.len());
+        let Some((old, largest)) = self.rows.get_mut(i) else {
+            self.rows.push((row, stack_bytes));
+            return;
+        };
+        old.bytes = old.bytes.saturating_add(row.bytes);
+        old.calls = old.calls.saturating_add(row.calls);
+        old.accurate &= row.accurate;
+        old.loaded |= row.loaded;
+        if stack_bytes > *largest {
+            *largest = stack_bytes;
+            (old.frames, old.charged, old.build_id) = (row.frames, row.charged, row.build_id);
+        }
+    }
+}
+
+/// A row in the terms of the kernel's text. Its writer escapes what would be misread.
+pub fn to_allocinfo(row: &Row) -> allocinfo::Row {
+    allocinfo::Row {
+        bytes: i64::try_from(row.bytes).unwrap_or(i64::MAX),
+        calls: row.calls,
+        file: row.file.clone(),
+        line: row.line,
+        module: row.module.clone(),
+        func: row.func.clone(),
+        accurate: row.accurate,
+        extra: Vec::new(),
+    }
 }

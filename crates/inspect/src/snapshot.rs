@@ -1,7 +1,19 @@
 //! One reading of the ledgers of a process.
+//!
+//! Order matters: the account first, then the descriptor anew and the tables that it now speaks of, so that an index given
+//! out during the reading still finds its tag or node.
 
-use crate::{Memory, Process, Result};
-use std::time::{Duration, SystemTime};
+use crate::decode;
+use crate::error::{Error, Result};
+use crate::find::{self, Found};
+use crate::mem::{Memory, ProcessMemory, Span};
+use crate::proc::{self, Process};
+use crate::scan;
+use crate::view::View;
+use memledger_abi::{
+    MODE_NEVER, ModuleRecord, TAG_INACCURATE, TAG_LOADED, TagRow, node_module, node_ra,
+};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Live memory of one index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,6 +22,14 @@ pub struct Sum {
     pub bytes: u64,
     /// Live allocations.
     pub calls: u64,
+}
+
+impl Sum {
+    /// Adds another one.
+    pub fn add(&mut self, other: Sum) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.calls = self.calls.saturating_add(other.calls);
+    }
 }
 
 /// A tag that the runtime knows.
@@ -90,9 +110,9 @@ pub struct Ledger {
     pub losses: [u64; 8],
     /// Bytes used by memledger itself; in no row.
     pub meta_bytes: u64,
-    /// Units that kept changing while they were read, or could not be read; what is in them is not in the sums.
+    /// Units that kept changing while they were read, could not be read or made no sense; not in the sums.
     pub torn_units: u64,
-    /// Units in use by objects that were read.
+    /// Units of objects that were read.
     pub units: u64,
 }
 
@@ -112,36 +132,136 @@ pub struct Snapshot {
 }
 
 impl Ledger {
-    /// Return addresses of a node's stack with their module records, innermost first.
-    pub fn stack(&self, _node: u32) -> Vec<NodeInfo> {
-        todo!()
+    /// Nodes of a site's stack, innermost first. Bounded, whatever the nodes say.
+    pub fn stack(&self, node: u32) -> Vec<NodeInfo> {
+        const MAX_DEPTH: usize = 256;
+        let mut stack = Vec::new();
+        let mut at = node;
+        while at != 0 && stack.len() < MAX_DEPTH {
+            let Some(n) = self.nodes.get(at as usize) else {
+                break;
+            };
+            stack.push(*n);
+            at = n.parent;
+        }
+        stack
+    }
+
+    /// Sum of all its rows.
+    pub fn total(&self) -> Sum {
+        let mut total = Sum::default();
+        let sites = self.site_sums.iter().map(|(_, s)| s);
+        self.reserved
+            .iter()
+            .chain(&self.tag_sums)
+            .chain(sites)
+            .for_each(|s| total.add(*s));
+        total
+    }
+
+    fn read(mem: &dyn Memory, found: &Found, pid: u32) -> Result<Self> {
+        let view =
+            View::read(mem, &found.descriptor).map_err(|what| Error::Corrupt { pid, what })?;
+        let mut ledger = Ledger {
+            addr: found.addr,
+            reserved: vec![Sum::default(); 16],
+            ..Ledger::default()
+        };
+        ledger.set_head(&view);
+        if ledger.never {
+            return Ok(ledger);
+        }
+        let account = scan::scan(mem, &view);
+        let now = find::check(mem, found.addr)
+            .ok()
+            .and_then(|d| View::read(mem, &d).ok())
+            .unwrap_or(view);
+        ledger.set_head(&now);
+        ledger.torn_units = account.torn;
+        ledger.units = account.units;
+        ledger.nodes = read_nodes(mem, &now);
+        ledger.tags = read_tags(mem, &now);
+        ledger.modules = read_modules(mem, &now);
+        (ledger.reserved, ledger.tag_sums, ledger.site_sums) =
+            account.split(ledger.tags.len(), ledger.nodes.len());
+        Ok(ledger)
+    }
+
+    fn set_head(&mut self, view: &View) {
+        self.never = view.d.mode & MODE_NEVER != 0;
+        self.enabled = view.d.mem_profiling != 0 && !self.never;
+        self.depth = view.d.depth;
+        self.losses = view.losses;
+        self.meta_bytes = view.meta_bytes;
     }
 }
 
 impl Snapshot {
     /// Reads the ledgers of process `pid` without stopping it.
-    pub fn read(_pid: u32) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// See [`Error`]; a runtime under `never` is no error here ([`Ledger::never`]).
+    pub fn read(pid: u32) -> Result<Self> {
+        let (start, time) = (Instant::now(), SystemTime::now());
+        let (mem, process, found) = open(pid)?;
+        let mut snapshot = Self::read_found(&mem, process, &found)?;
+        let lost = snapshot.ledgers.iter().any(|l| l.torn_units > 0);
+        if lost && mem.read(found[0].addr, &mut [0; 8]).is_err() {
+            return Err(Error::Dying { pid });
+        }
+        (snapshot.time, snapshot.read_time) = (time, start.elapsed());
+        Ok(snapshot)
     }
 
     /// Reads the own process, by the same way.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
     pub fn read_self() -> Result<Self> {
         Self::read(std::process::id())
     }
 
-    /// Reads from any memory, for example a core file.
-    pub fn read_from(_mem: &dyn Memory, _process: Process) -> Result<Self> {
-        todo!()
+    /// Reads from any memory, for example a core file; `process` tells what is known of its process.
+    ///
+    /// # Errors
+    /// No ledger, wrong version, not ready, corrupt.
+    pub fn read_from(mem: &dyn Memory, process: Process) -> Result<Self> {
+        let found = search(mem, &process)?;
+        Self::read_found(mem, process, &found)
+    }
+
+    fn read_found(mem: &dyn Memory, process: Process, found: &[Found]) -> Result<Self> {
+        let (start, time) = (Instant::now(), SystemTime::now());
+        let ledgers: Result<Vec<Ledger>> = found
+            .iter()
+            .map(|f| Ledger::read(mem, f, process.pid))
+            .collect();
+        let ledgers = ledgers?;
+        let mut total = Sum::default();
+        ledgers.iter().for_each(|l| total.add(l.total()));
+        Ok(Snapshot {
+            process,
+            ledgers,
+            total,
+            time,
+            read_time: start.elapsed(),
+        })
     }
 
     /// Counts of what was lost, summed over the ledgers, by `memledger_abi::loss`.
     pub fn losses(&self) -> [u64; 8] {
-        todo!()
+        std::array::from_fn(|i| {
+            self.ledgers
+                .iter()
+                .fold(0, |n: u64, l| n.saturating_add(l.losses[i]))
+        })
     }
 
     /// Bytes that memledger itself uses, summed over the ledgers.
     pub fn meta_bytes(&self) -> u64 {
-        self.ledgers.iter().map(|l| l.meta_bytes).sum()
+        self.ledgers
+            .iter()
+            .fold(0, |n, l| n.saturating_add(l.meta_bytes))
     }
 
     /// Units that could not be read consistently.
@@ -153,4 +273,216 @@ impl Snapshot {
     pub fn enabled(&self) -> bool {
         self.ledgers.iter().any(|l| l.enabled)
     }
+
+    /// All ledgers were started with `never`.
+    pub fn never(&self) -> bool {
+        self.ledgers.iter().all(|l| l.never)
+    }
+}
+
+/// Opens a process and finds its initialised descriptors (at least one).
+pub(crate) fn open(pid: u32) -> Result<(ProcessMemory, Process, Vec<Found>)> {
+    let process = Process::read(pid)?;
+    let mem = ProcessMemory::new(pid);
+    // Tells a refusal from memory that is not there.
+    if let Some(m) = process
+        .mappings
+        .iter()
+        .find(|m| m.readable && m.path.starts_with('/'))
+        && let Err(e) = mem.read(m.start, &mut [0; 1])
+        && !matches!(e.raw_os_error(), Some(libc::EFAULT | libc::EIO))
+    {
+        return Err(proc::failure(pid, "memory", e));
+    }
+    let found = search(&mem, &process)?;
+    Ok((mem, process, found))
+}
+
+fn search(mem: &dyn Memory, process: &Process) -> Result<Vec<Found>> {
+    let pid = process.pid;
+    let search = find::descriptors(mem, &process.mappings);
+    let (ready, young): (Vec<Found>, Vec<Found>) = search
+        .found
+        .into_iter()
+        .partition(|f| f.descriptor.ready != 0);
+    if !ready.is_empty() {
+        return Ok(ready);
+    }
+    if !young.is_empty() {
+        return Err(Error::NotReady { pid });
+    }
+    if let Some(&found) = search.other_versions.first() {
+        return Err(Error::WrongVersion { pid, found });
+    }
+    if search.objects == 0 && pid != 0 && !process.alive() {
+        return Err(Error::Dying { pid });
+    }
+    let exe = process
+        .mappings
+        .iter()
+        .find(|m| m.offset == 0 && process.exe.to_str() == Some(&m.path));
+    let interp = exe.and_then(|m| find::has_interpreter(mem, m.start));
+    Err(Error::NoLedger {
+        pid,
+        reason: proc::no_ledger_reason(pid, interp),
+    })
+}
+
+/// Reads `count` records of `stride` bytes, as many as are readable up to `max`, and decodes each.
+fn read_records<T>(
+    mem: &dyn Memory,
+    addr: u64,
+    stride: u32,
+    count: u32,
+    max: u32,
+    one: fn(&[u8]) -> T,
+) -> Vec<T> {
+    const PIECE: usize = 1 << 20;
+    let stride = stride.max(1) as usize;
+    let (mut out, mut buf) = (Vec::new(), Vec::new());
+    let (mut left, mut at) = (count.min(max) as usize, addr);
+    while left > 0 {
+        let n = left.min((PIECE / stride).max(1));
+        buf.resize(n * stride, 0);
+        if mem.read(at, &mut buf).is_err() {
+            break;
+        }
+        out.extend(buf.chunks_exact(stride).map(one));
+        left -= n;
+        at = at.wrapping_add((n * stride) as u64);
+    }
+    out
+}
+
+fn read_nodes(mem: &dyn Memory, view: &View) -> Vec<NodeInfo> {
+    read_records(
+        mem,
+        view.d.nodes,
+        view.d.node_stride,
+        view.node_count,
+        1 << 24,
+        |b| {
+            let n = decode::node(b);
+            NodeInfo {
+                ra: node_ra(n.key),
+                module: node_module(n.key),
+                parent: n.parent,
+                dead: n.flags & 1 == 1,
+            }
+        },
+    )
+}
+
+fn read_tags(mem: &dyn Memory, view: &View) -> Vec<TagInfo> {
+    let rows = read_records(
+        mem,
+        view.d.tags,
+        view.d.tag_stride,
+        view.tag_count,
+        1 << 20,
+        decode::tag,
+    );
+    let wanted: Vec<(u64, u32)> = rows
+        .iter()
+        .flat_map(|t| {
+            [
+                (t.file, t.file_len),
+                (t.func, t.func_len),
+                (t.module, t.module_len),
+                (t.path, t.path_len),
+            ]
+        })
+        .collect();
+    let mut strings = read_strings(mem, &wanted).into_iter();
+    let mut next = || strings.next().unwrap_or_default();
+    let one = |t: &TagRow| TagInfo {
+        file: next(),
+        func: next(),
+        module: next(),
+        path: next(),
+        line: t.line,
+        column: t.column,
+        loaded: t.flags & TAG_LOADED != 0,
+        accurate: t.flags & TAG_INACCURATE == 0,
+    };
+    rows.iter().map(one).collect()
+}
+
+fn read_modules(mem: &dyn Memory, view: &View) -> Vec<ModuleInfo> {
+    let records = read_records(
+        mem,
+        view.d.modules,
+        view.d.module_stride,
+        view.module_count,
+        1 << 16,
+        decode::module,
+    );
+    let wanted: Vec<(u64, u32)> = records.iter().map(|m| (m.name, m.name_len)).collect();
+    let names = read_strings(mem, &wanted);
+    let one = |(m, name): (&ModuleRecord, String)| ModuleInfo {
+        start: m.start,
+        end: m.end,
+        bias: m.bias,
+        name,
+        build_id: m.build_id[..(m.build_id_len as usize).min(m.build_id.len())].to_vec(),
+        loaded: m.state == 1,
+    };
+    records.iter().zip(names).map(one).collect()
+}
+
+/// Reads many strings: neighbours in memory in one piece, pieces in batches. What cannot be read is `?`.
+fn read_strings(mem: &dyn Memory, wanted: &[(u64, u32)]) -> Vec<String> {
+    /// Longest string believed, gap bridged, and longest piece.
+    const MAX_LEN: u32 = 4096;
+    const GAP: u64 = 256;
+    const PIECE: u64 = 64 << 10;
+    const TOTAL: usize = 256 << 20;
+    let mut order: Vec<usize> = (0..wanted.len()).filter(|&i| wanted[i].1 > 0).collect();
+    order.sort_unstable_by_key(|&i| wanted[i]);
+    let len = |i: usize| u64::from(wanted[i].1.min(MAX_LEN));
+    // Pieces: (start, end, members of `order`).
+    let mut pieces: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
+    for (k, &i) in order.iter().enumerate() {
+        let (start, end) = (wanted[i].0, wanted[i].0.saturating_add(len(i)));
+        match pieces.last_mut() {
+            Some((s, e, r)) if start <= e.saturating_add(GAP) && end - *s <= PIECE => {
+                (*e, r.end) = ((*e).max(end), k + 1);
+            }
+            _ => pieces.push((start, end, k..k + 1)),
+        }
+    }
+    let mut out: Vec<String> = wanted
+        .iter()
+        .map(|w| if w.1 > 0 { "?" } else { "" }.to_owned())
+        .collect();
+    let mut budget = TOTAL;
+    for batch in pieces.chunks(1024) {
+        let mut bufs: Vec<Vec<u8>> = batch
+            .iter()
+            .map(|(s, e, _)| vec![0; (e - s) as usize])
+            .collect();
+        let mut spans: Vec<Span<'_>> = batch
+            .iter()
+            .zip(&mut bufs)
+            .map(|((s, ..), b)| Span::new(*s, b))
+            .collect();
+        mem.read_many(&mut spans);
+        for ((start, _, members), span) in batch.iter().zip(&spans) {
+            for &i in &order[members.clone()] {
+                let n = len(i) as usize;
+                budget = budget.saturating_sub(n);
+                if budget == 0 {
+                    return out;
+                }
+                let at = (wanted[i].0 - start) as usize;
+                let mut alone = vec![0; if span.ok { 0 } else { n }];
+                if span.ok {
+                    out[i] = String::from_utf8_lossy(&span.buf[at..at + n]).into_owned();
+                } else if mem.read(wanted[i].0, &mut alone).is_ok() {
+                    out[i] = String::from_utf8_lossy(&alone).into_owned();
+                }
+            }
+        }
+    }
+    out
 }

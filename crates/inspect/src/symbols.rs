@@ -1,7 +1,12 @@
 //! Turns return addresses into functions and lines.
+//!
+//! A return address is after its call, often on the next line or in the next function: one is taken off before the look-up.
 
-use crate::{Ledger, Snapshot};
-use std::path::PathBuf;
+use crate::files::{ObjectKey, Place, hex};
+use crate::object_file::ObjectFile;
+use crate::snapshot::{Ledger, NodeInfo, Snapshot};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Where to look for symbols.
@@ -16,7 +21,7 @@ pub struct SymbolOptions {
 /// One frame of a site.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Demangled function; `None` if nothing is known.
+    /// Demangled function without parameters; `None` if nothing is known.
     pub func: Option<String>,
     /// Source file.
     pub file: Option<String>,
@@ -24,7 +29,7 @@ pub struct Frame {
     pub line: u32,
     /// File name of the shared object; `None` for the executable.
     pub module: Option<String>,
-    /// Path of the object file; empty if the address is in none.
+    /// Path of the object file as the process sees it; empty if the address is in none.
     pub object: String,
     /// GNU build-id of the object, as hex; empty = none.
     pub build_id: String,
@@ -36,21 +41,196 @@ pub struct Frame {
     pub loaded: bool,
 }
 
-/// Resolves addresses; keeps a cache of object files and addresses, so keep it over several snapshots.
+impl Frame {
+    /// The function, or `object+0xoffset` if it is not known.
+    pub fn name(&self) -> String {
+        match &self.func {
+            Some(f) => f.clone(),
+            None if self.object.is_empty() => format!("{:#x}", self.addr),
+            None => format!("{}+{:#x}", self.object_name(), self.addr),
+        }
+    }
+
+    /// File name of the object, of the executable too; `?` if the address is in none.
+    pub fn object_name(&self) -> &str {
+        let name = self.object.rsplit('/').next().unwrap_or("");
+        if name.is_empty() { "?" } else { name }
+    }
+}
+
+/// An object of the process whose frames are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct FrameKey {
+    object: ObjectKey,
+    is_exe: bool,
+    loaded: bool,
+    addr: u64,
+}
+
+/// Resolves addresses; keeps object files and addresses, so keep it over several snapshots.
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     options: SymbolOptions,
+    objects: HashMap<ObjectKey, Rc<ObjectFile>>,
+    frames: HashMap<FrameKey, Rc<[Rc<Frame>]>>,
 }
 
 impl Symbolizer {
     /// An empty one.
     pub fn new(options: SymbolOptions) -> Self {
-        Symbolizer { options }
+        Symbolizer {
+            options,
+            ..Symbolizer::default()
+        }
     }
 
     /// Frames of a site's stack, innermost first, inlined frames expanded.
-    pub fn stack(&mut self, _snapshot: &Snapshot, _ledger: &Ledger, _node: u32) -> Vec<Rc<Frame>> {
-        let _ = &self.options;
-        todo!()
+    pub fn stack(&mut self, snapshot: &Snapshot, ledger: &Ledger, node: u32) -> Vec<Rc<Frame>> {
+        let nodes = ledger.stack(node);
+        nodes
+            .iter()
+            .flat_map(|n| {
+                self.node(snapshot, ledger, n)
+                    .iter()
+                    .cloned()
+                    .collect::<Vec<_>>()
+            })
+            .collect()
     }
+
+    /// Frames of one node: that of the call and those inlined into it.
+    fn node(&mut self, snapshot: &Snapshot, ledger: &Ledger, node: &NodeInfo) -> Rc<[Rc<Frame>]> {
+        let (key, bias, place) = identify(snapshot, ledger, node);
+        let addr = node.ra.wrapping_sub(1).wrapping_sub(bias);
+        let key = FrameKey {
+            object: key,
+            is_exe: place.is_exe,
+            loaded: place.loaded,
+            addr,
+        };
+        if let Some(frames) = self.frames.get(&key) {
+            return frames.clone();
+        }
+        let object = self.object(snapshot, &key.object, &place);
+        let name = key.object.path.to_string_lossy().into_owned();
+        let short = key
+            .object
+            .path
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned());
+        let frame = |raw: crate::object_file::RawFrame| {
+            Rc::new(Frame {
+                func: raw.func,
+                file: raw.file,
+                line: raw.line,
+                module: short.clone().filter(|_| !key.is_exe),
+                object: name.clone(),
+                build_id: hex(&object.build_id),
+                inlined: raw.inlined,
+                addr,
+                loaded: key.loaded,
+            })
+        };
+        let frames: Rc<[Rc<Frame>]> = object.frames(addr).into_iter().map(frame).collect();
+        self.frames.insert(key, frames.clone());
+        frames
+    }
+
+    fn object(&mut self, snapshot: &Snapshot, key: &ObjectKey, place: &Where) -> Rc<ObjectFile> {
+        // Without a build-id the same path may be another file in another process: do not mix them up.
+        let cache_key = match key.build_id.is_empty() {
+            true => ObjectKey {
+                build_id: format!("pid {} ", snapshot.process.pid).into_bytes(),
+                ..key.clone()
+            },
+            false => ObjectKey {
+                path: PathBuf::new(),
+                build_id: key.build_id.clone(),
+            },
+        };
+        if let Some(object) = self.objects.get(&cache_key) {
+            return object.clone();
+        }
+        let object = if key.path.as_os_str().is_empty() && key.build_id.is_empty() {
+            ObjectFile::default()
+        } else {
+            let proc_dir = snapshot
+                .process
+                .alive()
+                .then(|| PathBuf::from(format!("/proc/{}", snapshot.process.pid)));
+            let files = Place {
+                proc_dir,
+                is_exe: place.is_exe,
+                range: place.range,
+            };
+            ObjectFile::load(
+                key,
+                &files,
+                &self.options.debug_dirs,
+                !self.options.no_dwarf,
+            )
+        };
+        let object = Rc::new(object);
+        self.objects.insert(cache_key, object.clone());
+        object
+    }
+}
+
+/// Where an object was.
+#[derive(Debug, Clone, Default)]
+struct Where {
+    is_exe: bool,
+    loaded: bool,
+    range: Option<(u64, u64)>,
+}
+
+/// Which object a node is in, and its bias: from its module record, else from the mappings.
+fn identify(snapshot: &Snapshot, ledger: &Ledger, node: &NodeInfo) -> (ObjectKey, u64, Where) {
+    let process = &snapshot.process;
+    let record = ledger
+        .modules
+        .get(node.module as usize)
+        .filter(|_| node.module != 0);
+    let mapped = process.mapping(record.map_or(node.ra.wrapping_sub(1), |m| m.start));
+    let Some(record) = record else {
+        // Code of no object: generated, or unknown to the runtime. A file mapping tells at least the name.
+        let mapped = mapped.filter(|m| m.path.starts_with('/') && !node.dead);
+        let path = mapped.map(|m| PathBuf::from(&m.path)).unwrap_or_default();
+        let bias = mapped.map_or(0, |m| m.start.wrapping_sub(m.offset));
+        let is_exe = !path.as_os_str().is_empty() && path == process.exe;
+        return (
+            ObjectKey {
+                path,
+                build_id: Vec::new(),
+            },
+            bias,
+            Where {
+                is_exe,
+                loaded: !node.dead,
+                range: None,
+            },
+        );
+    };
+    let is_exe = record.name.is_empty();
+    let loaded = record.loaded && !node.dead;
+    // The kernel's path is absolute and free of links; the loader's may be relative to a directory that has changed.
+    let mapped = mapped.filter(|m| loaded && m.path.starts_with('/'));
+    let path = match mapped {
+        _ if is_exe && !process.exe.as_os_str().is_empty() => process.exe.clone(),
+        Some(m) => PathBuf::from(&m.path),
+        None => Path::new(&record.name).to_owned(),
+    };
+    let range = mapped.map(|m| (m.start, m.end));
+    (
+        ObjectKey {
+            path,
+            build_id: record.build_id.clone(),
+        },
+        record.bias,
+        Where {
+            is_exe,
+            loaded,
+            range,
+        },
+    )
 }
