@@ -1,0 +1,234 @@
+//! Unwind rules in one word, and their application.
+//!
+//! Theory: at a fixed PC the way to the caller's frame is fixed. Of all that DWARF can say, compilers use little at call
+//! sites: CFA = rsp + k or rbp + k; for functions that realign their stack (gcc's DRAP) CFA = *(rbp + k) with the
+//! caller's rbp at *rbp. The return address is at CFA - 8; the caller's rbp is at a fixed distance below the CFA, or
+//! still in rbp. Everything else ends the walk. Return addresses lie at strictly rising places, so a walk ends, and
+//! each read is checked to lie above the last return address and below the end of the stack.
+//!
+//! ```text
+//! bits 0..3    kind, `KIND_*`
+//! bits 3..10   words from the place of the saved rbp up to the CFA; 0 = rbp unchanged, 127 = rbp lost
+//! bits 10..32  words from the base to the CFA (or to the place that holds it), signed
+//! ```
+
+/// CFA from rsp.
+pub(crate) const KIND_RSP: u32 = 1;
+/// CFA from rbp.
+pub(crate) const KIND_RBP: u32 = 2;
+/// CFA read from a place given by rbp; the caller's rbp at rbp.
+pub(crate) const KIND_DRAP: u32 = 3;
+/// Nothing known of this address: perhaps a frame with a frame pointer.
+pub(crate) const KIND_GUESS: u32 = 4;
+/// The walk ends here.
+pub(crate) const KIND_END: u32 = 5;
+
+/// The rule that ends a walk.
+pub(crate) const END: u32 = KIND_END;
+/// The rule of code without unwind tables.
+pub(crate) const GUESS: u32 = KIND_GUESS;
+/// Saved-rbp field: the register is neither kept nor saved.
+pub(crate) const RBP_LOST: u32 = 127;
+
+/// Packs a rule from byte distances; [`END`] if a field does not fit. `saved` = bytes from the saved rbp up to the CFA.
+pub(crate) fn pack(kind: u32, offset: i64, saved: i64, lost: bool) -> u32 {
+    let words = offset / 8;
+    let fits = offset % 8 == 0 && (-(1 << 21)..1 << 21).contains(&words);
+    let saved_fits = saved % 8 == 0 && (0..i64::from(RBP_LOST) * 8).contains(&saved);
+    // From rsp the return address must lie above rsp, and so must the saved register.
+    let rises = kind != KIND_RSP || words >= 1 && saved <= offset;
+    if !fits || !rises {
+        return END;
+    }
+    let slot = if lost || !saved_fits {
+        RBP_LOST
+    } else {
+        (saved / 8) as u32
+    };
+    kind | slot << 3 | (words as i32 as u32) << 10
+}
+
+/// A position in a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// Address of the stack word that holds the return address; 8-aligned.
+    pub(crate) at: usize,
+    /// rbp of the frame that the return address is in; 0 = not known.
+    pub(crate) fp: usize,
+}
+
+/// Is `place` an aligned word above `at`, `last` at most?
+#[inline]
+fn inside(place: usize, at: usize, last: usize) -> bool {
+    place > at && place <= last && place & 7 == 0
+}
+
+#[inline]
+unsafe fn word(place: usize) -> usize {
+    // SAFETY: the caller checked that the aligned word lies in readable stack. Volatile: other code owns this memory.
+    unsafe { core::ptr::with_exposed_provenance::<usize>(place).read_volatile() }
+}
+
+/// Goes to the next outer frame. `None`: end.
+///
+/// # Safety
+/// All words in `(from.at, last]` are readable; `from.at` is 8-aligned and below 2^47.
+#[inline(always)]
+pub(crate) unsafe fn step(rule: u32, from: Cursor, last: usize) -> Option<Cursor> {
+    let offset = ((rule as i32 >> 10) as isize * 8) as usize;
+    let slot = (rule >> 3 & 127) as usize;
+    let cfa = match rule & 7 {
+        KIND_RSP => {
+            let cfa = from.at + 8 + offset;
+            if cfa - 8 > last {
+                return None;
+            }
+            cfa
+        }
+        KIND_RBP => {
+            let cfa = from.fp.wrapping_add(offset);
+            if !inside(cfa.wrapping_sub(8), from.at, last) {
+                return None;
+            }
+            cfa
+        }
+        // SAFETY: as promised by the caller.
+        KIND_DRAP => return unsafe { realigned(from, offset, last) },
+        // SAFETY: as promised by the caller.
+        KIND_GUESS => return unsafe { guess(from, last) },
+        _ => return None,
+    };
+    let fp = match slot {
+        0 => from.fp,
+        127 => 0,
+        _ => {
+            let place = cfa - slot * 8;
+            if place <= from.at {
+                return None;
+            }
+            // SAFETY: above `at`, and below `cfa - 8`, which is at most `last`; aligned as `cfa` is.
+            unsafe { word(place) }
+        }
+    };
+    Some(Cursor { at: cfa - 8, fp })
+}
+
+/// A frame whose stack gcc realigned: the place of the CFA is kept near rbp.
+#[inline(never)]
+unsafe fn realigned(from: Cursor, offset: usize, last: usize) -> Option<Cursor> {
+    let place = from.fp.wrapping_add(offset);
+    if !inside(place, from.at, last) || !inside(from.fp, from.at, last) {
+        return None;
+    }
+    // SAFETY: both words were checked.
+    let (cfa, fp) = unsafe { (word(place), word(from.fp)) };
+    let at = cfa.wrapping_sub(8);
+    inside(at, from.at, last).then_some(Cursor { at, fp })
+}
+
+/// A frame that perhaps begins with `push rbp; mov rbp, rsp`.
+#[inline(never)]
+unsafe fn guess(from: Cursor, last: usize) -> Option<Cursor> {
+    let at = from.fp.wrapping_add(8);
+    if !inside(at, from.at, last) || from.fp <= from.at {
+        return None;
+    }
+    // SAFETY: aligned, above `from.at` and below `at`, which is at most `last`.
+    let fp = unsafe { word(from.fp) };
+    Some(Cursor { at, fp })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(words: &[usize]) -> usize {
+        words.as_ptr().expose_provenance()
+    }
+
+    #[test]
+    fn fields_that_do_not_fit_end_the_walk() {
+        assert_eq!(pack(KIND_RSP, 12, 0, false), END);
+        assert_eq!(pack(KIND_RSP, 0, 0, false), END);
+        assert_eq!(pack(KIND_RSP, 16, 24, false), END);
+        assert_eq!(pack(KIND_RBP, 8 << 21, 0, false), END);
+        assert_ne!(pack(KIND_RBP, (8 << 21) - 8, 0, false), END);
+        assert_eq!(pack(KIND_RSP, 4096, 2048, false) >> 3 & 127, RBP_LOST);
+    }
+
+    #[test]
+    fn steps_follow_the_rule_and_stay_inside() {
+        let stack = [0usize, 11, 22, 33, 44, 55];
+        let b = base(&stack);
+        let last = b + 40;
+        let at = |place, fp| Some(Cursor { at: place, fp });
+        let from = Cursor { at: b, fp: b + 16 };
+        // SAFETY: `last` is the last word of the array.
+        unsafe {
+            assert_eq!(
+                step(pack(KIND_RSP, 32, 24, false), from, last),
+                at(b + 32, 22)
+            );
+            assert_eq!(
+                step(pack(KIND_RSP, 40, 0, false), from, last),
+                at(b + 40, b + 16)
+            );
+            assert_eq!(step(pack(KIND_RSP, 48, 0, false), from, last), None);
+            assert_eq!(step(pack(KIND_RSP, 32, 0, true), from, last), at(b + 32, 0));
+            assert_eq!(
+                step(pack(KIND_RBP, 16, 16, false), from, last),
+                at(b + 24, 22)
+            );
+            assert_eq!(step(pack(KIND_RBP, -8, 16, false), from, last), None);
+            assert_eq!(
+                step(
+                    pack(KIND_RBP, 16, 16, false),
+                    Cursor { at: b, fp: b + 17 },
+                    last
+                ),
+                None
+            );
+            assert_eq!(step(pack(KIND_RBP, 16, 504, false), from, last), None);
+            assert_eq!(step(GUESS, from, last), at(b + 24, 22));
+            assert_eq!(step(GUESS, Cursor { at: b, fp: b }, last), None);
+            assert_eq!(
+                step(
+                    GUESS,
+                    Cursor {
+                        at: b,
+                        fp: usize::MAX - 7
+                    },
+                    last
+                ),
+                None
+            );
+            assert_eq!(step(END, from, last), None);
+            assert_eq!(step(0, from, last), None);
+        }
+    }
+
+    #[test]
+    fn a_realigned_frame_reads_its_cfa() {
+        let mut stack = [0usize; 8];
+        let b = stack.as_mut_ptr().expose_provenance();
+        // SAFETY: words of the array, which is written through this pointer only.
+        let set = |index: usize, value| unsafe {
+            core::ptr::with_exposed_provenance_mut::<usize>(b)
+                .add(index)
+                .write(value)
+        };
+        let rule = pack(KIND_DRAP, -8, 0, false);
+        // SAFETY: the last word of the array bounds the reads.
+        let go = |fp| unsafe { step(rule, Cursor { at: b, fp }, b + 56) };
+        set(3, 77);
+        set(2, b + 56);
+        assert_eq!(go(b + 24), Some(Cursor { at: b + 48, fp: 77 }));
+        for bad in [b + 72, b + 8, b + 52, 0, usize::MAX] {
+            set(2, bad);
+            assert_eq!(go(b + 24), None, "{bad:#x}");
+        }
+        for bad in [b + 20, b + 8, b + 72, 0] {
+            assert_eq!(go(bad), None, "{bad:#x}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The walk: unwinding, hashing and look-up in one.
+//!
+//! Theory: the trie's node for a frame holds the way out of that frame. So a walk is: read the return address, find the child of
+//! the current node for it, apply the child's rule, which gives the place of the next return address. Frames
+//! seen before cost a compare (inline child) or a probe, then a load or two of stack; only a new node asks the loader and reads unwind tables. The
+//! rule of a node is read when a walk first has to leave it, so the outermost node of a walk never needs one.
+
+use crate::bounds::StackBounds;
+use crate::cfi;
+use crate::modules::read_mapped;
+use crate::platform::Platform;
+use crate::rule::{Cursor, GUESS, KIND_GUESS, step};
+use crate::trie::{Frame, Memory, NO_NODE};
+use crate::{Depot, View};
+use core::sync::atomic::Ordering;
+
+/// Not a node: the return address was refused, the walk ends before it.
+const REFUSED: u32 = NO_NODE - 1;
+/// Lowest return address that can be one.
+const LOWEST: usize = 4096;
+/// End of user addresses.
+const HIGHEST: usize = 1 << 47;
+
+/// What a walk came to: a node, or one of two reasons why not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Walk(u32);
+
+impl Walk {
+    /// The trie has no room for a new node.
+    pub const FULL: Self = Self(NO_NODE);
+    /// Not even the first return address could be used (or the depot is not initialised).
+    pub const NONE: Self = Self(NO_NODE - 1);
+
+    /// Number of the node of the outermost frame reached.
+    #[inline]
+    pub const fn node(self) -> Option<u32> {
+        if self.0 < Self::NONE.0 {
+            Some(self.0)
+        } else {
+            None
+        }
+    }
+
+    /// The number itself; `u32::MAX` and `u32::MAX - 1` are [`Walk::FULL`] and [`Walk::NONE`].
+    #[inline]
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+}
+
+#[inline]
+fn usable(ra: usize) -> bool {
+    ra.wrapping_sub(LOWEST) < HIGHEST - LOWEST
+}
+
+impl<P: Platform> Depot<P> {
+    /// Walks the stack outwards, `depth` frames at most (1 at least), and gives the node that stands for the frames
+    /// seen. The walk ends early where no caller is known.
+    ///
+    /// `sp` is the address of the stack word that holds the first return address, `fp` is rbp as it was on entry.
+    /// `bounds` belongs to this thread alone.
+    ///
+    /// # Safety
+    /// The word at `sp` is readable, `sp` points into the stack that this thread runs on, and `bounds` was only ever used by
+    /// this thread.
+    #[inline]
+    pub unsafe fn walk(&self, sp: usize, fp: usize, depth: u32, bounds: &mut StackBounds) -> Walk {
+        let view = self.view();
+        if view.base.is_null() || sp & 7 != 0 || !usable(sp) {
+            return Walk::NONE;
+        }
+        // SAFETY: as promised by the caller; aligned. Volatile: the stack belongs to other code.
+        let read =
+            |at: usize| unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() };
+        let mut cursor = Cursor { at: sp, fp };
+        let mut ra = read(sp);
+        if !usable(ra) {
+            return Walk::NONE;
+        }
+        let last = if depth > 1 {
+            bounds.last_word(&self.platform, sp)
+        } else {
+            sp
+        };
+        let mut node = 0;
+        let mut left = depth;
+        loop {
+            let child = view.child(node, ra as u64);
+            if child >= REFUSED {
+                // The first frame is never refused, so `node` is not the root then.
+                return Walk(if child == REFUSED { node } else { child });
+            }
+            node = child;
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return Walk(node);
+            }
+            let mut rule = view.node(node).rule.load(Ordering::Relaxed);
+            if rule == 0 {
+                rule = self.resolve(node);
+            }
+            // SAFETY: all words from `sp` up to `last` are readable, and `cursor` is between.
+            let Some(next) = (unsafe { step(rule, cursor, last) }) else {
+                return Walk(node);
+            };
+            cursor = next;
+            ra = read(cursor.at);
+            if !usable(ra) {
+                return Walk(node);
+            }
+        }
+    }
+
+    /// Finds out a node's rule and keeps it.
+    #[cold]
+    #[inline(never)]
+    fn resolve(&self, node: u32) -> u32 {
+        let view = self.view();
+        let node = view.node(node);
+        let ra = node.ra();
+        let rule = self.rules.get(ra).unwrap_or_else(|| {
+            let rule = self.read_rule(ra as usize);
+            self.rules.put(ra, rule);
+            rule
+        });
+        node.rule.store(rule, Ordering::Relaxed);
+        rule
+    }
+
+    fn read_rule(&self, ra: usize) -> u32 {
+        let pc = ra - 1;
+        let Some(object) = self.platform.find_object(pc) else {
+            return GUESS;
+        };
+        let limit = self
+            .modules
+            .limit(self.modules.enter(&self.platform, &object), &object);
+        // SAFETY: the loader says where the tables are, `limit` ends their segment, and an object that a frame of this
+        // thread is in stays loaded while the frame lives.
+        unsafe { cfi::rule_for(&object, limit, pc) }
+    }
+
+    /// Makes the node for a frame not seen before.
+    #[cold]
+    #[inline(never)]
+    fn add(&self, parent: u32, ra: u64) -> u32 {
+        let view = self.view();
+        let guessed =
+            parent != 0 && view.node(parent).rule.load(Ordering::Relaxed) & 7 == KIND_GUESS;
+        if guessed && !self.after_call(ra as usize) {
+            return REFUSED;
+        }
+        let object = self.platform.find_object(ra as usize - 1);
+        let module = object.map_or(0, |object| self.modules.enter(&self.platform, &object));
+        let id = self.trie.insert(&view, Frame { parent, ra, module });
+        if module == 0 && id != NO_NODE {
+            self.homeless.store(true, Ordering::Relaxed);
+        }
+        id
+    }
+
+    /// Does a call instruction end at `ra`? A guess that does not meet one was wrong; without this check any word on the
+    /// stack that looks like an address would become a node.
+    fn after_call(&self, ra: usize) -> bool {
+        let Some(code) = read_mapped::<7>(&self.platform, ra - 7) else {
+            return false;
+        };
+        // call rel32, or call r/m64 (FF /2) in one of its lengths.
+        let far = |(at, pair): (usize, &[u8])| {
+            at <= 5 && matches!(pair, [0xff, modrm] if modrm >> 3 & 7 == 2)
+        };
+        code[2] == 0xe8 || code.windows(2).enumerate().any(far)
+    }
+}
+
+impl<P: Platform> View<'_, P> {
+    /// Child of `parent` for `ra`, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.
+    #[inline]
+    fn child(&self, parent: u32, ra: u64) -> u32 {
+        if let Some(child) = self.node(parent).inline_child(ra) {
+            return child;
+        }
+        match self.depot.trie.find(self, parent, ra) {
+            Some(child) => child,
+            None => self.depot.add(parent, ra),
+        }
+    }
+}
