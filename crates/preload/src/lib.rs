@@ -1,1 +1,42 @@
-//! The C allocation functions and operator new, for unmodified programs.
+//! The C allocation functions and operator new, for unmodified programs: `LD_PRELOAD=libmemledger.so program`, or linked as a
+//! static archive.
+//!
+//! Every function that allocates is *naked*: it passes on its arguments, the address of its return address and the caller's frame
+//! pointer, and jumps; so the implementation sees the caller's stack as it was, and is not itself a frame on it.
+//!
+//! The whole family is covered, or two allocators would meet in one process. `errno` is as the manual says: `ENOMEM` where
+//! memory lacks, `EINVAL` as returned by `posix_memalign`, else untouched (also by `free`).
+
+mod cxx;
+mod info;
+mod malloc;
+
+/// Defines naked functions: `name(words) => implementation`, where `words` is the number of integer arguments that come before
+/// the stack pointer and the frame pointer in the implementation's arguments.
+macro_rules! entries {
+    ($($(#[$meta:meta])* $name:ident ($words:tt) => $implementation:path;)*) => {
+        $(
+            $(#[$meta])*
+            ///
+            /// # Safety
+            /// As the C or C++ function of this name.
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name() {
+                core::arch::naked_asm!(
+                    entries!(@sp $words),
+                    entries!(@fp $words),
+                    "jmp {f}",
+                    f = sym $implementation,
+                )
+            }
+        )*
+    };
+    (@sp 1) => { "mov rsi, rsp" };
+    (@fp 1) => { "mov rdx, rbp" };
+    (@sp 2) => { "mov rdx, rsp" };
+    (@fp 2) => { "mov rcx, rbp" };
+    (@sp 3) => { "mov rcx, rsp" };
+    (@fp 3) => { "mov r8, rbp" };
+}
+pub(crate) use entries;

@@ -1,0 +1,31 @@
+//! The one instance of the manager in a process on Linux: system calls, thread-local state, set-up, the published descriptor, and
+//! the functions that the global allocator and the preloaded library are made of.
+//!
+//! # Set-up
+//! It happens at the first allocation, which may be the loader's, before any constructor; nothing in it allocates or
+//! calls what could. The constructor in `.init_array` comes later and adds what needs a working libc: the `fork` handlers.
+//!
+//! # TLS
+//! All thread-local state is one initial-exec block defined in assembly ([`tls`]): no call, no allocation, no destructor.
+
+mod api;
+mod descriptor;
+mod hooks;
+mod init;
+mod misuse;
+mod platform;
+mod sys;
+mod tls;
+
+pub use api::{
+    ENOMEM, SetError, Totals, allocate, allocate_aligned, allocate_zeroed, enabled, free,
+    reallocate, scan, set_enabled, totals, trim, usable_size,
+};
+pub use descriptor::{descriptor, loss};
+pub use init::init;
+pub use platform::Linux;
+
+use crate::Manager;
+
+/// The manager of this process.
+pub static MM: Manager<Linux> = Manager::new();

@@ -1,0 +1,690 @@
+//! The manager: what `malloc`, `free` and `realloc` do, for any [`Platform`].
+//!
+//! # The way of an allocation
+//! Small: pop an entry from the stack of the class, store the index to its cell. An empty stack is filled with a batch from
+//! central. Large: a run of units; the index stands in the hot record of its first unit.
+//!
+//! # Signal handlers
+//! `busy` is set while a thread changes its heap. Whoever finds it set is a signal handler that interrupted the manager on this
+//! thread; it uses the thread's second heap and never waits for a lock (the interrupted code may hold it), and if that
+//! does not do, the bump region. What it cannot put back without waiting it leaves: a free slot is lost then, nothing more.
+//!
+//! # What an ending thread does
+//! Its stacks go to central and its heap to the next thread. Frees and allocations that still come on that thread (destructors
+//! that run later) take single slots from central.
+
+use crate::arena::{Arena, UNIT};
+use crate::bump::Bump;
+use crate::central::{Central, PutError};
+use crate::class::{
+    CLASSES, batch_of_class, capacity_of_class, class_aligned, class_of, size_of_class,
+};
+use crate::heap::{Entry, Heap, HeapLists, ThreadSlot, empty};
+use crate::lock::Lock;
+use crate::platform::{Misuse, Platform};
+use crate::slab::locate;
+use crate::unit::{Unit, get};
+use core::mem::size_of;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use memledger_abi::{KIND_BUMP, KIND_CONTINUED, KIND_LARGE, KIND_SLAB};
+
+/// Largest request, in bytes: as glibc, `PTRDIFF_MAX`.
+pub const MAX_REQUEST: usize = isize::MAX as usize;
+
+/// The memory manager. One static of it serves a process.
+pub struct Manager<P: Platform> {
+    /// Address space and units.
+    pub arena: Arena<P>,
+    pub(crate) central: [Central<P>; CLASSES],
+    pub(crate) bump: Bump,
+    heaps_lock: Lock<P>,
+    heaps: HeapLists,
+    state: AtomicU32,
+    init_lock: Lock<P>,
+    cell_bytes: AtomicU32,
+    /// Frees of pointers that were never given out; they are ignored.
+    pub foreign_frees: AtomicU64,
+}
+
+/// Where an object is.
+pub(crate) enum Object {
+    /// In a slab: its hot record, its cell's address (0 = none).
+    Small(&'static Unit, usize),
+    /// Large: its first unit.
+    Large(u32),
+    /// In the bump region.
+    Bump,
+}
+
+#[inline(always)]
+fn cell_at(address: usize) -> &'static AtomicU32 {
+    // SAFETY: callers pass the address of a cell of a slab: 4-aligned, in memory that stays mapped.
+    unsafe { &*(address as *const AtomicU32) }
+}
+
+impl<P: Platform> Manager<P> {
+    /// A manager without memory; it sets itself up at the first allocation.
+    pub const fn new() -> Self {
+        Manager {
+            arena: Arena::new(),
+            central: [const { Central::new() }; CLASSES],
+            bump: Bump::new(),
+            heaps_lock: Lock::new(),
+            heaps: HeapLists {
+                all: AtomicPtr::new(null_mut()),
+                free: AtomicPtr::new(null_mut()),
+            },
+            state: AtomicU32::new(0),
+            init_lock: Lock::new(),
+            cell_bytes: AtomicU32::new(4),
+            foreign_frees: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the manager up; `ledger` says whether there are cells (`false`: mode `never`). The first call decides; it must come
+    /// before the first allocation. `false`: no memory. Waits if another thread is at it.
+    pub fn init(&self, ledger: bool) -> bool {
+        if self.state.load(Ordering::Acquire) == 1 {
+            return true;
+        }
+        self.init_lock.acquire();
+        let ok = self.state.load(Ordering::Acquire) == 1 || {
+            self.cell_bytes
+                .store(if ledger { 4 } else { 0 }, Ordering::Relaxed);
+            self.arena.init()
+        };
+        if ok && self.state.load(Ordering::Relaxed) == 0 {
+            self.bump.publish(&self.arena);
+            self.state.store(1, Ordering::Release);
+        }
+        self.init_lock.release();
+        ok
+    }
+
+    /// Whether [`Manager::init`] has been done.
+    pub fn ready(&self) -> bool {
+        self.state.load(Ordering::Acquire) == 1
+    }
+
+    /// Bytes of a cell: 4, or 0 under `never`.
+    pub fn cell_bytes(&self) -> usize {
+        self.cell_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// A slot of `class` charged to `index` (not 0); null when out of memory.
+    #[inline(always)]
+    pub fn alloc_class(&self, class: usize, index: u32) -> *mut u8 {
+        let thread = P::thread();
+        // SAFETY: 1. `thread` is this thread's slot, which no other thread touches; signal handlers on this thread leave
+        // `heap` alone while `busy` is set; 2. `heap` is a heap of this thread or the empty one, whose stacks are all empty, so
+        // that nothing is written to it; 3. entries between base and top are valid.
+        unsafe {
+            if (&raw const (*thread).busy).read_volatile() == 0 {
+                (&raw mut (*thread).busy).write_volatile(1);
+                compiler_fence(Ordering::SeqCst);
+                let stack = &raw mut (*(*thread).heap).stacks[class];
+                let top = (*stack).top;
+                let p = if top != (*stack).base {
+                    let e = *top.sub(1);
+                    (*stack).top = top.sub(1);
+                    Self::charge(e, index)
+                } else {
+                    self.refill(thread, class, index)
+                };
+                compiler_fence(Ordering::SeqCst);
+                (&raw mut (*thread).busy).write_volatile(0);
+                return p;
+            }
+            self.alloc_nested(thread, class, index)
+        }
+    }
+
+    #[inline(always)]
+    fn charge(e: Entry, index: u32) -> *mut u8 {
+        if e.cell != 0 {
+            cell_at(e.cell).store(index, Ordering::Relaxed);
+        }
+        e.slot as *mut u8
+    }
+
+    /// `size` bytes aligned to 8 (to 16, if `size` is a multiple of 16), charged to `index`.
+    #[inline(always)]
+    pub fn alloc(&self, size: usize, index: u32) -> *mut u8 {
+        if size <= crate::class::MAX_SMALL {
+            return self.alloc_class(class_of(size), index);
+        }
+        self.alloc_large(size, 1, false, index)
+    }
+
+    /// `size` bytes aligned to `align` (a power of two).
+    pub fn alloc_aligned(&self, size: usize, align: usize, index: u32) -> *mut u8 {
+        if align <= UNIT / 2 {
+            if let Some(class) = class_aligned(size, align) {
+                return self.alloc_class(class, index);
+            }
+        }
+        self.alloc_large(size.max(1), align, false, index)
+    }
+
+    /// `size` zeroed bytes, aligned as [`Manager::alloc_aligned`] says.
+    pub fn alloc_zeroed(&self, size: usize, align: usize, index: u32) -> *mut u8 {
+        let class = if align <= UNIT / 2 {
+            class_aligned(size, align)
+        } else {
+            None
+        };
+        let Some(class) = class else {
+            return self.alloc_large(size.max(1), align, true, index);
+        };
+        let p = self.alloc_class(class, index);
+        if !p.is_null() {
+            // SAFETY: the slot was just handed out and holds at least `size` bytes.
+            unsafe { p.write_bytes(0, size) };
+        }
+        p
+    }
+
+    /// Frees `p`. Null is ignored; so are pointers from elsewhere (counted). Anything else that is not a live object ends the
+    /// process by [`Platform::misuse`].
+    ///
+    /// # Safety
+    /// `p` is not used afterwards.
+    #[inline(always)]
+    pub unsafe fn free(&self, p: usize) {
+        let Some(u) = self.arena.unit_of(p) else {
+            return self.free_foreign(p);
+        };
+        let hot = self.arena.hot(u);
+        let recip = get!(hot.recip);
+        let (slot, exact) = locate(p.wrapping_sub(get!(hot.start) as usize), recip);
+        if !exact || slot >= get!(hot.slots) as usize {
+            return self.free_other(u, p);
+        }
+        let cells = get!(hot.cells) as usize;
+        let mut cell = 0;
+        if cells != 0 {
+            cell = cells + slot * 4;
+            if get!(cell_at(cell)) == 0 {
+                P::misuse(Misuse::DoubleFree, p);
+            }
+            cell_at(cell).store(0, Ordering::Relaxed);
+        }
+        self.push(get!(hot.class) as usize, Entry { slot: p, cell });
+    }
+
+    #[inline(always)]
+    fn push(&self, class: usize, e: Entry) {
+        let thread = P::thread();
+        // SAFETY: as in `alloc_class`; the empty heap's stacks have no room, so that nothing is written to it. `class` is below
+        // CLASSES, since it comes from a hot record that `slab::create` wrote.
+        unsafe {
+            if (&raw const (*thread).busy).read_volatile() == 0 {
+                (&raw mut (*thread).busy).write_volatile(1);
+                compiler_fence(Ordering::SeqCst);
+                let stack = (&raw mut (*(*thread).heap).stacks)
+                    .cast::<crate::heap::Stack>()
+                    .add(class);
+                let top = (*stack).top;
+                if top != (*stack).end {
+                    *top = e;
+                    (*stack).top = top.add(1);
+                } else {
+                    self.flush_push(thread, class, e);
+                }
+                compiler_fence(Ordering::SeqCst);
+                (&raw mut (*thread).busy).write_volatile(0);
+                return;
+            }
+            self.push_nested(thread, class, e);
+        }
+    }
+
+    /// Resizes `p`, an object or null, to `size` bytes aligned to `align`; charges the result to `index`. Null: out of memory, `p`
+    /// is as it was.
+    ///
+    /// # Safety
+    /// If the result is not null, `p` is not used afterwards.
+    pub unsafe fn realloc(&self, p: usize, size: usize, align: usize, index: u32) -> *mut u8 {
+        let old = match self.object(p) {
+            Some(Object::Small(hot, cell)) => {
+                let old = get!(hot.bytes) as usize;
+                // Keep the slot unless less than half of it would be used.
+                if size <= old && size > old / 2 && p % align == 0 {
+                    if cell != 0 {
+                        cell_at(cell).store(index, Ordering::Relaxed);
+                    }
+                    return p as *mut u8;
+                }
+                old
+            }
+            Some(Object::Large(first)) => {
+                let old = get!(self.arena.hot(first).bytes) as usize;
+                if size > crate::class::MAX_SMALL
+                    && p % align == 0
+                    && self.resize_large(first, size, index)
+                {
+                    return p as *mut u8;
+                }
+                if let Some(q) = self.move_large(first, size, align, index) {
+                    return q;
+                }
+                old
+            }
+            Some(Object::Bump) => self.bump.size(p),
+            None => P::misuse(
+                if self.arena.unit_of(p).is_some() {
+                    Misuse::NoObject
+                } else {
+                    Misuse::Foreign
+                },
+                p,
+            ),
+        };
+        let q = self.alloc_aligned(size, align, index);
+        if !q.is_null() {
+            // SAFETY: both objects are live, do not overlap, and have at least this many bytes.
+            unsafe {
+                core::ptr::copy_nonoverlapping(p as *const u8, q, old.min(size));
+                self.free(p);
+            }
+        }
+        q
+    }
+
+    /// Bytes that may be used at `p`, a live object; 0 for anything else.
+    pub fn usable_size(&self, p: usize) -> usize {
+        match self.object(p) {
+            Some(Object::Small(hot, _)) => get!(hot.bytes) as usize,
+            Some(Object::Large(first)) => get!(self.arena.hot(first).bytes) as usize,
+            Some(Object::Bump) => self.bump.size(p),
+            None => 0,
+        }
+    }
+
+    /// The live object that begins at `p`.
+    pub(crate) fn object(&self, p: usize) -> Option<Object> {
+        let u = self.arena.unit_of(p)?;
+        let hot = self.arena.hot(u);
+        match get!(hot.kind) {
+            KIND_LARGE if get!(hot.start) as usize == p && get!(hot.index) != 0 => {
+                Some(Object::Large(u))
+            }
+            KIND_SLAB | KIND_CONTINUED if get!(hot.recip) != 0 => {
+                let (slot, exact) = locate(p - get!(hot.start) as usize, get!(hot.recip));
+                if !exact || slot >= get!(hot.slots) as usize {
+                    return None;
+                }
+                let cells = get!(hot.cells) as usize;
+                let cell = if cells == 0 { 0 } else { cells + slot * 4 };
+                (cell == 0 || get!(cell_at(cell)) != 0).then_some(Object::Small(hot, cell))
+            }
+            KIND_BUMP | KIND_CONTINUED => {
+                (self.bump.plausible(&self.arena, p) && self.bump.live(p)).then_some(Object::Bump)
+            }
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn free_foreign(&self, p: usize) {
+        if p != 0 {
+            self.foreign_frees.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_other(&self, u: u32, p: usize) {
+        let hot = self.arena.hot(u);
+        match get!(hot.kind) {
+            KIND_LARGE if get!(hot.start) as usize == p => self.free_large(u, p),
+            KIND_BUMP | KIND_CONTINUED if get!(hot.recip) == 0 => {
+                if !self.bump.plausible(&self.arena, p) || !self.bump.free(p) {
+                    P::misuse(Misuse::DoubleFree, p);
+                }
+            }
+            KIND_SLAB | KIND_CONTINUED | KIND_LARGE => P::misuse(Misuse::Interior, p),
+            _ => P::misuse(Misuse::NoObject, p),
+        }
+    }
+
+    /// Gets a stack entry from central for an empty stack. `busy` is set.
+    #[cold]
+    #[inline(never)]
+    unsafe fn refill(&self, thread: *mut ThreadSlot, class: usize, index: u32) -> *mut u8 {
+        // SAFETY: `thread` is this thread's slot and `busy` is set: nobody else touches its heap.
+        let heap = unsafe { self.heap_of(thread, false) };
+        // SAFETY: as above.
+        match unsafe { self.take(heap, class, false) } {
+            Some(e) => Self::charge(e, index),
+            None => null_mut(),
+        }
+    }
+
+    /// One entry of `class`, by way of the heap's stack if there is a heap.
+    unsafe fn take(&self, heap: *mut Heap, class: usize, nested: bool) -> Option<Entry> {
+        let (cell, arena) = (self.cell_bytes(), &self.arena);
+        if !self.ready() {
+            return None;
+        }
+        // SAFETY: `heap` is null or belongs to the caller; a stack's room is `capacity_of_class`, its batch half of that.
+        unsafe {
+            if !heap.is_null() {
+                let stack = &mut (*heap).stacks[class];
+                if stack.is_empty() && self.give_room(stack, class, nested) {
+                    let n = self.central[class].take(
+                        arena,
+                        class,
+                        stack.base,
+                        batch_of_class(class),
+                        cell,
+                        nested,
+                    );
+                    stack.top = stack.base.add(n);
+                }
+                if !stack.is_empty() {
+                    stack.top = stack.top.sub(1);
+                    return Some(*stack.top);
+                }
+            }
+            let mut one = Entry { slot: 0, cell: 0 };
+            (self.central[class].take(arena, class, &mut one, 1, cell, nested) == 1).then_some(one)
+        }
+    }
+
+    fn give_room(&self, stack: &mut crate::heap::Stack, class: usize, nested: bool) -> bool {
+        if stack.base.is_null() {
+            let capacity = capacity_of_class(class);
+            let room: *mut Entry = self
+                .arena
+                .meta(capacity * size_of::<Entry>(), nested)
+                .cast();
+            if room.is_null() {
+                return false;
+            }
+            stack.base = room;
+            stack.top = room;
+            // SAFETY: the room was made for `capacity` entries.
+            stack.end = unsafe { room.add(capacity) };
+        }
+        true
+    }
+
+    /// Makes room in a full stack (the oldest entries go to central) and pushes. `busy` is set.
+    #[cold]
+    #[inline(never)]
+    unsafe fn flush_push(&self, thread: *mut ThreadSlot, class: usize, e: Entry) {
+        // SAFETY: as in `refill`.
+        unsafe {
+            let heap = self.heap_of(thread, false);
+            self.put(heap, class, e, false);
+        }
+    }
+
+    unsafe fn put(&self, heap: *mut Heap, class: usize, e: Entry, nested: bool) {
+        // SAFETY: as in `take`; `n` entries are moved down inside the stack's room.
+        let result = unsafe {
+            if heap.is_null() || !self.give_room(&mut (*heap).stacks[class], class, nested) {
+                self.central[class].put(&self.arena, class, &e, 1, nested)
+            } else {
+                let stack = &mut (*heap).stacks[class];
+                let mut result = Ok(());
+                if stack.top == stack.end {
+                    let n = batch_of_class(class);
+                    result = self.central[class].put(&self.arena, class, stack.base, n, nested);
+                    if result != Err(PutError::WouldWait) {
+                        core::ptr::copy(stack.base.add(n), stack.base, stack.len() - n);
+                        stack.top = stack.top.sub(n);
+                    }
+                }
+                if stack.top != stack.end {
+                    stack.top.write(e);
+                    stack.top = stack.top.add(1);
+                }
+                result
+            }
+        };
+        if let Err(PutError::DoubleFree(p)) = result {
+            P::misuse(Misuse::DoubleFree, p);
+        }
+    }
+
+    /// This thread's heap; null for an ending thread, or when out of memory. `busy` (or `nested_busy`) is set.
+    unsafe fn heap_of(&self, thread: *mut ThreadSlot, nested: bool) -> *mut Heap {
+        // SAFETY: `thread` is this thread's slot.
+        unsafe {
+            let at = if nested {
+                &raw mut (*thread).nested
+            } else {
+                &raw mut (*thread).heap
+            };
+            if !(*at).is_null() && *at != empty() {
+                return *at;
+            }
+            if (*thread).exiting != 0 || !self.ready() {
+                return null_mut();
+            }
+            let heap = self.acquire_heap(nested);
+            if !heap.is_null() {
+                *at = heap;
+                if !nested {
+                    P::watch_thread_exit();
+                }
+            }
+            heap
+        }
+    }
+
+    fn acquire_heap(&self, nested: bool) -> *mut Heap {
+        if nested {
+            if !self.heaps_lock.try_acquire() {
+                return null_mut();
+            }
+        } else {
+            self.heaps_lock.acquire();
+        }
+        // SAFETY: the list lock is held; heaps are never unmapped; a heap on the free list has no other user. New memory is
+        // zeroed, which is a valid heap (all stacks without room).
+        unsafe {
+            let mut heap = self.heaps.free.load(Ordering::Relaxed);
+            if !heap.is_null() {
+                self.heaps.free.store((*heap).next_free, Ordering::Relaxed);
+            } else {
+                heap = self.arena.meta(size_of::<Heap>(), nested).cast();
+                if !heap.is_null() {
+                    (*heap).next = self.heaps.all.load(Ordering::Relaxed);
+                    self.heaps.all.store(heap, Ordering::Relaxed);
+                }
+            }
+            if !heap.is_null() {
+                (*heap).in_use = 1;
+            }
+            self.heaps_lock.release();
+            heap
+        }
+    }
+
+    unsafe fn release_heap(&self, heap: *mut Heap) {
+        self.heaps_lock.acquire();
+        // SAFETY: the list lock is held, and `heap` is no longer used by its thread.
+        unsafe {
+            (*heap).in_use = 0;
+            (*heap).next_free = self.heaps.free.load(Ordering::Relaxed);
+        }
+        self.heaps.free.store(heap, Ordering::Relaxed);
+        self.heaps_lock.release();
+    }
+
+    /// A signal handler allocates while its thread is inside the manager.
+    #[cold]
+    #[inline(never)]
+    unsafe fn alloc_nested(&self, thread: *mut ThreadSlot, class: usize, index: u32) -> *mut u8 {
+        // SAFETY: `nested` belongs to the first handler that sets `nested_busy`.
+        unsafe {
+            if (*thread).nested_busy == 0 && self.ready() {
+                (&raw mut (*thread).nested_busy).write_volatile(1);
+                compiler_fence(Ordering::SeqCst);
+                let heap = self.heap_of(thread, true);
+                let e = self.take(heap, class, true);
+                compiler_fence(Ordering::SeqCst);
+                (&raw mut (*thread).nested_busy).write_volatile(0);
+                if let Some(e) = e {
+                    return Self::charge(e, index);
+                }
+            }
+        }
+        self.alloc_bump(size_of_class(class), 16, index)
+    }
+
+    /// Memory of the bump region; null before [`Manager::init`] or when it is used up.
+    pub fn alloc_bump(&self, size: usize, align: usize, index: u32) -> *mut u8 {
+        if self.ready() {
+            self.bump.alloc(&self.arena, size, align, index)
+        } else {
+            null_mut()
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn push_nested(&self, thread: *mut ThreadSlot, class: usize, e: Entry) {
+        // SAFETY: as in `alloc_nested`. A handler inside a handler inside the manager loses the slot.
+        unsafe {
+            if (*thread).nested_busy == 0 {
+                (&raw mut (*thread).nested_busy).write_volatile(1);
+                compiler_fence(Ordering::SeqCst);
+                let heap = self.heap_of(thread, true);
+                self.put(heap, class, e, true);
+                compiler_fence(Ordering::SeqCst);
+                (&raw mut (*thread).nested_busy).write_volatile(0);
+            }
+        }
+    }
+
+    /// This thread ends: its stacks go to central, its heaps to other threads.
+    pub fn thread_exit(&self) {
+        let thread = P::thread();
+        // SAFETY: `thread` is this thread's slot; `busy` keeps signal handlers off its heap meanwhile.
+        unsafe {
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            (*thread).exiting = 1;
+            for at in [&raw mut (*thread).heap, &raw mut (*thread).nested] {
+                let heap = *at;
+                *at = if at == &raw mut (*thread).heap {
+                    empty()
+                } else {
+                    null_mut()
+                };
+                if !heap.is_null() && heap != empty() {
+                    self.empty_heap(heap);
+                    self.release_heap(heap);
+                }
+            }
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
+        }
+    }
+
+    unsafe fn empty_heap(&self, heap: *mut Heap) {
+        for class in 0..CLASSES {
+            // SAFETY: the caller owns the heap; the stack's entries are valid.
+            let result = unsafe {
+                let stack = &mut (*heap).stacks[class];
+                let n = stack.len();
+                stack.top = stack.base;
+                if n == 0 {
+                    Ok(())
+                } else {
+                    self.central[class].put(&self.arena, class, stack.base, n, false)
+                }
+            };
+            if let Err(PutError::DoubleFree(p)) = result {
+                P::misuse(Misuse::DoubleFree, p);
+            }
+        }
+    }
+
+    /// Gives back what can be given back: this thread's stacks, the shared entries, empty slabs, dirty pages. Returns whether
+    /// memory was returned to the system.
+    pub fn trim(&self) -> bool {
+        if !self.ready() {
+            return false;
+        }
+        let thread = P::thread();
+        // SAFETY: as in `thread_exit`.
+        unsafe {
+            if (*thread).busy != 0 {
+                return false;
+            }
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            if (*thread).heap != empty() {
+                self.empty_heap((*thread).heap);
+            }
+            for class in 0..CLASSES {
+                if let Err(PutError::DoubleFree(p)) = self.central[class].trim(&self.arena, class) {
+                    P::misuse(Misuse::DoubleFree, p);
+                }
+            }
+            let given = self.arena.purge_to(0, false);
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
+            given > 0
+        }
+    }
+
+    /// Before `fork`: takes all locks, so that the child gets them in a known state. What this thread allocates until
+    /// [`Manager::fork_done`] takes the way of signal handlers.
+    pub fn fork_prepare(&self) {
+        self.heaps_lock.acquire();
+        for c in &self.central {
+            c.lock_for_fork();
+        }
+        self.arena.lock_for_fork();
+        // SAFETY: this thread's slot.
+        unsafe { (&raw mut (*P::thread()).busy).write_volatile(1) };
+    }
+
+    /// After `fork`, in the parent or in the child. The child drops what other threads' stacks held: those slots stay unused
+    /// (their cells are 0), since the copy of another thread's stack and of what it had just popped need not agree.
+    pub fn fork_done(&self, child: bool) {
+        let thread = P::thread();
+        if child {
+            // SAFETY: the child has one thread, which holds all locks.
+            unsafe {
+                let mut heap = self.heaps.all.load(Ordering::Relaxed);
+                self.heaps.free.store(null_mut(), Ordering::Relaxed);
+                while !heap.is_null() {
+                    if heap != (*thread).heap && heap != (*thread).nested {
+                        for stack in &mut (*heap).stacks {
+                            stack.top = stack.base;
+                        }
+                        (*heap).in_use = 0;
+                        (*heap).next_free = self.heaps.free.load(Ordering::Relaxed);
+                        self.heaps.free.store(heap, Ordering::Relaxed);
+                    }
+                    heap = (*heap).next;
+                }
+            }
+        }
+        self.arena.unlock_after_fork(child);
+        for c in &self.central {
+            c.unlock_after_fork(child);
+        }
+        if child {
+            self.heaps_lock.release_after_fork()
+        } else {
+            self.heaps_lock.release()
+        }
+        // SAFETY: this thread's slot.
+        unsafe { (&raw mut (*thread).busy).write_volatile(0) };
+    }
+}
+
+impl<P: Platform> Default for Manager<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,72 @@
+//! What the manager needs from the system it runs on.
+
+use crate::heap::ThreadSlot;
+use core::sync::atomic::AtomicU32;
+
+/// A system under the manager. All functions must work inside `malloc`: no allocation, `errno` untouched.
+pub trait Platform: 'static {
+    /// Bytes of a page.
+    const PAGE: usize = 4096;
+
+    /// Reserves `bytes` of address space without access rights; null when refused.
+    fn reserve(bytes: usize) -> *mut u8;
+
+    /// Upper bound of a sensible reservation, in bytes (an address space limit, say).
+    fn reserve_limit() -> usize;
+
+    /// Makes reserved memory readable and writable. `false` = refused (out of memory).
+    fn commit(start: usize, bytes: usize) -> bool;
+
+    /// Gives the content of committed pages back; they read as zero afterwards.
+    fn purge(start: usize, bytes: usize);
+
+    /// Like `purge` for pages that [`Platform::move_pages`] brought here: also undoes what the move did to the mapping.
+    fn reset(start: usize, bytes: usize);
+
+    /// Moves the content of whole pages from one committed place to another without copying; the old place reads as zero
+    /// afterwards. `false` = not possible, nothing has changed.
+    fn move_pages(from: usize, to: usize, bytes: usize) -> bool;
+
+    /// Sleeps while `*word == value` (may wake spuriously).
+    fn wait(word: &AtomicU32, value: u32);
+
+    /// Wakes one sleeper of `word`.
+    fn wake(word: &AtomicU32);
+
+    /// Milliseconds of a monotonic clock; coarse is fine.
+    fn now_ms() -> u64;
+
+    /// This thread's slot. The same address for as long as the thread lives.
+    fn thread() -> *mut ThreadSlot;
+
+    /// Asks that `Manager::thread_exit` be called when this thread ends.
+    fn watch_thread_exit();
+
+    /// Ends the process with a message about the pointer `p`, which was freed or resized wrongly.
+    fn misuse(what: Misuse, p: usize) -> !;
+}
+
+/// Ways in which a program can misuse its heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Misuse {
+    /// The slot is free already.
+    DoubleFree,
+    /// The pointer is inside an object, not at its start.
+    Interior,
+    /// The pointer is in the arena, where no object is.
+    NoObject,
+    /// The pointer was never given out by this allocator (only for `realloc`: `free` ignores and counts those).
+    Foreign,
+}
+
+impl Misuse {
+    /// What went wrong, in words.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Misuse::DoubleFree => "double free",
+            Misuse::Interior => "invalid pointer (inside an object)",
+            Misuse::NoObject => "invalid pointer (no object there)",
+            Misuse::Foreign => "invalid pointer (not from this allocator)",
+        }
+    }
+}
