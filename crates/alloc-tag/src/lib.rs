@@ -8,7 +8,7 @@
 //! # Sides
 //! * *Users* (programs, libraries, plugins) use the macros. They work, and do nothing, without a runtime.
 //! * A *runtime* is an allocator that keeps a ledger and publishes a [`memledger_abi::Descriptor`] with an ELF note. It uses
-//!   [`runtime`], [`current`], [`site`] and [`Settings`].
+//!   [`runtime`], [`current`], [`sites`] and [`Settings`].
 //!
 //! # One slot
 //! Each object file (executable, plugin, preloaded library) has its own copy of this crate, but they must share one
@@ -63,6 +63,7 @@ mod module;
 mod objects;
 pub mod runtime;
 mod settings;
+pub mod sites;
 mod slot;
 
 pub use codetag::CodeTag;

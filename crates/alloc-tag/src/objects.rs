@@ -64,12 +64,12 @@ impl Runtime {
         field!(self, tags)
     }
 
-    pub(crate) fn tag_count(&self) -> u32 {
-        field!(self, tag_count)
+    pub(crate) fn tag_count_at(&self) -> u64 {
+        field!(self, tag_count_at)
     }
 
-    pub(crate) fn lost_tags(&self) -> u64 {
-        field!(self, losses)[memledger_abi::loss::NO_TAG_SPACE]
+    pub(crate) fn lost_tags_at(&self) -> u64 {
+        field!(self, loss_at)[memledger_abi::loss::NO_TAG_SPACE]
     }
 
     pub(crate) fn slot(&self) -> i64 {

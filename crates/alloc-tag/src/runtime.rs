@@ -6,7 +6,8 @@
 //!
 //! A runtime's [`memledger_abi::Descriptor`] must have `magic`, `version`, `size`, `register` and `unregister` set statically
 //! or by the earliest constructor, because the constructors of other objects may call `register` first. After each
-//! registration it must publish [`tags_address`], [`tag_count`] and the slot that [`register_module`] returned.
+//! registration it must publish [`tags_address`], [`tag_count_address`], [`lost_tags_address`] and the slot that
+//! [`register_module`] returned.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -179,25 +180,43 @@ pub fn tags_address() -> u64 {
     }
 }
 
-/// Tags registered. For [`Descriptor::tag_count`].
+/// Address of the count of tags registered, a `u32`. For [`Descriptor::tag_count_at`].
+pub fn tag_count_address() -> u64 {
+    match other_primary() {
+        Some(primary) => primary.tag_count_at(),
+        None => &raw const *REGISTRY.counts().0 as u64,
+    }
+}
+
+/// Address of the count of tags that got no row, a `u64`. For [`memledger_abi::loss::NO_TAG_SPACE`].
+pub fn lost_tags_address() -> u64 {
+    match other_primary() {
+        Some(primary) => primary.lost_tags_at(),
+        None => &raw const *REGISTRY.counts().1 as u64,
+    }
+}
+
+/// Address of the count of bytes that this runtime's table uses, a `u64`. For [`Descriptor::meta_bytes_at`].
+pub fn table_bytes_address() -> u64 {
+    &raw const *REGISTRY.counts().2 as u64
+}
+
+/// Tags registered.
 pub fn tag_count() -> u32 {
-    match other_primary() {
-        Some(primary) => primary.tag_count(),
-        None => REGISTRY.count(),
+    match tag_count_address() {
+        0 => 0,
+        // SAFETY: the address of a count that a runtime keeps; runtimes are never unloaded.
+        address => unsafe { (address as *const u32).read_volatile() },
     }
 }
 
-/// Tags that got no row. For [`memledger_abi::loss::NO_TAG_SPACE`].
+/// Tags that got no row.
 pub fn lost_tags() -> u64 {
-    match other_primary() {
-        Some(primary) => primary.lost_tags(),
-        None => REGISTRY.lost(),
+    match lost_tags_address() {
+        0 => 0,
+        // SAFETY: as in `tag_count`.
+        address => unsafe { (address as *const u64).read_volatile() },
     }
-}
-
-/// Bytes of address space that the table has taken. The pages of the table that hold no row are not committed.
-pub fn table_bytes() -> u64 {
-    REGISTRY.bytes_reserved()
 }
 
 /// Whether this runtime keeps the table; false before the first registration, and where another runtime does.

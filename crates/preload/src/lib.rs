@@ -7,9 +7,9 @@
 //! The whole family is covered, or two allocators would meet in one process. `errno` is as the manual says: `ENOMEM` where
 //! memory lacks, `EINVAL` as returned by `posix_memalign`, else untouched (also by `free`).
 
-mod cxx;
-mod info;
-mod malloc;
+pub mod cxx;
+pub mod info;
+pub mod malloc;
 
 /// Defines naked functions: `name(words) => implementation`, where `words` is the number of integer arguments that come before
 /// the stack pointer and the frame pointer in the implementation's arguments.

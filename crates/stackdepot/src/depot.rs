@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::store::Store;
 use crate::table::{FIRST_BITS, HEADER, Table};
 use crate::trie::{Memory, Trie};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Nodes that a depot has room for unless told otherwise.
 const NODES: u32 = 1 << 20;
@@ -124,6 +124,24 @@ impl<P: Platform> Depot<P> {
         self.modules.len()
     }
 
+    /// Address of the `u32` count of nodes handed out, for readers; it may run ahead of what is readable for a moment.
+    pub fn node_count_at(&self) -> u64 {
+        self.store.next_at()
+    }
+
+    /// Address of the `u32` count of module records, for readers.
+    pub fn module_count_at(&self) -> u64 {
+        self.modules.count_at()
+    }
+
+    /// Addresses of two `u64`s whose sum is [`Depot::meta_bytes`], for readers.
+    pub fn meta_bytes_at(&self) -> [u64; 2] {
+        [
+            self.mapped.as_ptr().expose_provenance() as u64,
+            self.store.bytes_at(),
+        ]
+    }
+
     /// Bytes mapped for tables and accessible for nodes (not all of them resident).
     pub fn meta_bytes(&self) -> usize {
         self.mapped.load(Ordering::Relaxed) + self.store.bytes()
@@ -157,13 +175,7 @@ impl<P: Platform> Memory for View<'_, P> {
         self.depot.mapped.fetch_add(bytes, Ordering::Relaxed);
         let table = memory.cast::<Table>();
         // SAFETY: `bytes` fresh zeroed bytes, page-aligned: a header of HEADER bytes, then the slots.
-        unsafe {
-            table.write(Table {
-                bits,
-                used: AtomicU32::new(0),
-                slots: memory.add(HEADER).cast(),
-            })
-        };
+        unsafe { table.write(Table::new(bits, memory.add(HEADER).cast())) };
         table
     }
 }

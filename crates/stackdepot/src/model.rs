@@ -28,11 +28,7 @@ impl Memory for Space {
     }
     fn new_table(&self, bits: u32) -> *mut Table {
         let slots: Vec<_> = (0..1 << bits).map(|_| AtomicU64::new(0)).collect();
-        let mut table = Box::new(Table {
-            bits,
-            used: AtomicU32::new(0),
-            slots: slots.as_ptr(),
-        });
+        let mut table = Box::new(Table::new(bits, slots.as_ptr()));
         let address = std::ptr::from_mut(&mut *table);
         self.tables.lock().unwrap().push((table, slots));
         address

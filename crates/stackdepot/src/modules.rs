@@ -76,6 +76,11 @@ impl Modules {
         self.records.load(Ordering::Acquire).expose_provenance()
     }
 
+    /// Address of the count of records.
+    pub(crate) fn count_at(&self) -> u64 {
+        self.count.as_ptr().expose_provenance() as u64
+    }
+
     /// Records made, record 0 included.
     pub(crate) fn len(&self) -> u32 {
         self.count.load(Ordering::Acquire)

@@ -75,67 +75,71 @@ unsafe fn word(place: usize) -> usize {
 /// All words in `(from.at, last]` are readable; `from.at` is 8-aligned and below 2^47.
 #[inline(always)]
 pub(crate) unsafe fn step(rule: u32, from: Cursor, last: usize) -> Option<Cursor> {
-    let offset = ((rule as i32 >> 10) as isize * 8) as usize;
+    // Bytes: the field's words times 8.
+    let offset = (rule as i32 >> 7 & !7) as isize as usize;
+    let kind = rule & 7;
+    let at = if kind == KIND_RSP {
+        let at = from.at + offset;
+        if at > last {
+            return None;
+        }
+        at
+    } else if kind == KIND_RBP {
+        let at = from.fp.wrapping_add(offset).wrapping_sub(8);
+        if !inside(at, from.at, last) {
+            return None;
+        }
+        at
+    } else {
+        // SAFETY: as promised by the caller.
+        let next = unsafe { rare(rule, from, last) };
+        return (next.at != 0).then_some(next);
+    };
     let slot = (rule >> 3 & 127) as usize;
-    let cfa = match rule & 7 {
-        KIND_RSP => {
-            let cfa = from.at + 8 + offset;
-            if cfa - 8 > last {
-                return None;
-            }
-            cfa
-        }
-        KIND_RBP => {
-            let cfa = from.fp.wrapping_add(offset);
-            if !inside(cfa.wrapping_sub(8), from.at, last) {
-                return None;
-            }
-            cfa
-        }
-        // SAFETY: as promised by the caller.
-        KIND_DRAP => return unsafe { realigned(from, offset, last) },
-        // SAFETY: as promised by the caller.
-        KIND_GUESS => return unsafe { guess(from, last) },
-        _ => return None,
-    };
-    let fp = match slot {
-        0 => from.fp,
-        127 => 0,
-        _ => {
-            let place = cfa - slot * 8;
-            if place <= from.at {
-                return None;
-            }
-            // SAFETY: above `at`, and below `cfa - 8`, which is at most `last`; aligned as `cfa` is.
-            unsafe { word(place) }
-        }
-    };
-    Some(Cursor { at: cfa - 8, fp })
-}
-
-/// A frame whose stack gcc realigned: the place of the CFA is kept near rbp.
-#[inline(never)]
-unsafe fn realigned(from: Cursor, offset: usize, last: usize) -> Option<Cursor> {
-    let place = from.fp.wrapping_add(offset);
-    if !inside(place, from.at, last) || !inside(from.fp, from.at, last) {
+    if slot == 0 {
+        return Some(Cursor { at, fp: from.fp });
+    }
+    if slot == RBP_LOST as usize {
+        return Some(Cursor { at, fp: 0 });
+    }
+    let place = at + 8 - slot * 8;
+    if place <= from.at {
         return None;
     }
-    // SAFETY: both words were checked.
-    let (cfa, fp) = unsafe { (word(place), word(from.fp)) };
-    let at = cfa.wrapping_sub(8);
-    inside(at, from.at, last).then_some(Cursor { at, fp })
-}
-
-/// A frame that perhaps begins with `push rbp; mov rbp, rsp`.
-#[inline(never)]
-unsafe fn guess(from: Cursor, last: usize) -> Option<Cursor> {
-    let at = from.fp.wrapping_add(8);
-    if !inside(at, from.at, last) || from.fp <= from.at {
-        return None;
-    }
-    // SAFETY: aligned, above `from.at` and below `at`, which is at most `last`.
-    let fp = unsafe { word(from.fp) };
+    // SAFETY: above `from.at`, and not above `at`, which is at most `last`; aligned as `at` is.
+    let fp = unsafe { word(place) };
     Some(Cursor { at, fp })
+}
+
+/// The kinds that few frames have. `at` = 0: end (a pair of words is returned in registers).
+#[cold]
+#[inline(never)]
+unsafe fn rare(rule: u32, from: Cursor, last: usize) -> Cursor {
+    const NO_FRAME: Cursor = Cursor { at: 0, fp: 0 };
+    let Cursor { at, fp } = from;
+    let (place, cfa) = match rule & 7 {
+        // A frame whose stack gcc realigned: the place of the CFA is kept near rbp.
+        KIND_DRAP => {
+            let place = fp.wrapping_add((rule as i32 >> 7 & !7) as isize as usize);
+            if !inside(place, at, last) {
+                return NO_FRAME;
+            }
+            // SAFETY: checked to be inside.
+            (fp, unsafe { word(place) })
+        }
+        // A frame that perhaps begins with `push rbp; mov rbp, rsp`.
+        KIND_GUESS => (fp, fp.wrapping_add(16)),
+        _ => return NO_FRAME,
+    };
+    let next = cfa.wrapping_sub(8);
+    if !inside(place, at, last) || !inside(next, at, last) {
+        return NO_FRAME;
+    }
+    // SAFETY: checked to be inside.
+    Cursor {
+        at: next,
+        fp: unsafe { word(place) },
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,16 @@ impl Store {
             .min(readable as u32)
     }
 
+    /// Address of the count of numbers handed out.
+    pub(crate) fn next_at(&self) -> u64 {
+        self.next.as_ptr().expose_provenance() as u64
+    }
+
+    /// Address of the count of accessible bytes.
+    pub(crate) fn bytes_at(&self) -> u64 {
+        self.committed.as_ptr().expose_provenance() as u64
+    }
+
     /// Accessible bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.committed.load(Ordering::Relaxed)

@@ -22,6 +22,8 @@ pub(crate) const HEADER: usize = 64;
 /// Header of a table. The slots are elsewhere, or behind it.
 pub(crate) struct Table {
     pub(crate) bits: u32,
+    /// Slots - 1.
+    mask: u32,
     /// Slots set, about: what decides when to grow.
     pub(crate) used: AtomicU32,
     /// First of `1 << bits` slots.
@@ -49,15 +51,25 @@ pub(crate) fn print(parent: u32, ra: u64) -> u32 {
 }
 
 impl Table {
+    /// A table over `1 << bits` (2 to 2^[`LAST_BITS`]) zeroed slots.
+    pub(crate) fn new(bits: u32, slots: *const AtomicU64) -> Self {
+        Self {
+            bits,
+            mask: (1 << bits) - 1,
+            used: AtomicU32::new(0),
+            slots,
+        }
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        1 << self.bits
+        self.mask + 1
     }
 
     #[inline]
     pub(crate) fn slot(&self, index: u32) -> &AtomicU64 {
         // SAFETY: `slots` points at `1 << bits` words that live as long as the table, and the mask keeps within.
-        unsafe { &*self.slots.add((index & (self.len() - 1)) as usize) }
+        unsafe { &*self.slots.add((index & self.mask) as usize) }
     }
 
     #[inline]
@@ -69,7 +81,7 @@ impl Table {
     #[inline]
     pub(crate) fn find(&self, print: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let home = self.home(print);
-        for step in 0..PROBES.min(self.len()) {
+        for step in 0..PROBES {
             let word = self.slot(home + step).load(Ordering::Acquire);
             if word == 0 {
                 return None;
@@ -85,7 +97,7 @@ impl Table {
     pub(crate) fn claim(&self, print: u32, node: u32, is: impl Fn(u32) -> bool) -> Claim {
         let home = self.home(print);
         let new = u64::from(print) << 32 | u64::from(node);
-        for step in 0..PROBES.min(self.len()) {
+        for step in 0..PROBES {
             let slot = self.slot(home + step);
             let mut word = slot.load(Ordering::Acquire);
             if word == 0 {

@@ -84,15 +84,19 @@ impl<P: Platform> Depot<P> {
             sp
         };
         let mut node = 0;
-        let mut left = depth;
+        let mut left = depth.max(1);
         loop {
-            let child = view.child(node, ra as u64);
-            if child >= REFUSED {
-                // The first frame is never refused, so `node` is not the root then.
-                return Walk(if child == REFUSED { node } else { child });
-            }
-            node = child;
-            left = left.saturating_sub(1);
+            let inner = node;
+            node = match view.node(inner).inline_child(ra as u64) {
+                Some(child) => child,
+                None => match view.other_child(inner, ra as u64) {
+                    // The first frame is never refused, so `inner` is not the root.
+                    REFUSED => return Walk(inner),
+                    NO_NODE => return Walk::FULL,
+                    child => child,
+                },
+            };
+            left -= 1;
             if left == 0 {
                 return Walk(node);
             }
@@ -175,12 +179,9 @@ impl<P: Platform> Depot<P> {
 }
 
 impl<P: Platform> View<'_, P> {
-    /// Child of `parent` for `ra`, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.
+    /// A child that is not the inline one, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.
     #[inline]
-    fn child(&self, parent: u32, ra: u64) -> u32 {
-        if let Some(child) = self.node(parent).inline_child(ra) {
-            return child;
-        }
+    fn other_child(&self, parent: u32, ra: u64) -> u32 {
         match self.depot.trie.find(self, parent, ra) {
             Some(child) => child,
             None => self.depot.add(parent, ra),

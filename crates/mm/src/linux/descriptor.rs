@@ -9,7 +9,6 @@ use memledger_abi::{
     Descriptor, MAGIC, ModuleRecord, ModuleTags, Node, SITE_BASE, TagRow, UNIT_SHIFT, VERSION,
     loss as losses,
 };
-use stackdepot as _;
 
 /// A descriptor that the runtime writes and that readers outside read at any time.
 #[repr(transparent)]
@@ -97,7 +96,7 @@ extern "C" fn register(module: *const ModuleTags) -> i64 {
     super::init();
     // SAFETY: called by the constructor of a copy of `alloc-tag` with its own tags.
     let offset = unsafe { alloc_tag::runtime::register_module(&*module) };
-    publish_tags();
+    publish_tags(offset);
     offset
 }
 
@@ -107,13 +106,14 @@ extern "C" fn unregister(module: *const ModuleTags) {
     unsafe { alloc_tag::runtime::unregister_module(&*module) };
 }
 
-fn publish_tags() {
+fn publish_tags(offset: i64) {
     let d = DESCRIPTOR.0.get();
     // SAFETY: aligned words of the descriptor; several registrations write the same values.
     unsafe {
         (&raw mut (*d).tags).write_volatile(alloc_tag::runtime::tags_address());
-        (&raw mut (*d).tag_count_at).write_volatile(alloc_tag::runtime::tag_count_at());
-        (&raw mut (*d).current_tag_offset).write_volatile(alloc_tag::runtime::slot_offset());
+        (&raw mut (*d).tag_count_at).write_volatile(alloc_tag::runtime::tag_count_address());
+        (&raw mut (*d).current_tag_offset).write_volatile(offset);
+        (&raw mut (*d).loss_at[losses::NO_TAG_SPACE]).write_volatile(alloc_tag::runtime::lost_tags_address());
     }
 }
 
@@ -151,12 +151,9 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool) {
         (*d).modules = depot.modules_address() as u64;
         (*d).module_count_at = depot.module_count_at();
         (*d).loss_at = loss_at;
-        (*d).meta_bytes_at = [
-            MM.arena.meta_bytes.as_ptr() as u64,
-            depot.meta_bytes_at(),
-            0,
-            0,
-        ];
+        let [mapped, nodes] = depot.meta_bytes_at();
+        let tags = alloc_tag::runtime::table_bytes_address();
+        (*d).meta_bytes_at = [MM.arena.meta_bytes.as_ptr() as u64, mapped, nodes, tags];
         set_pid();
         core::sync::atomic::fence(Ordering::Release);
         (&raw mut (*d).ready).write_volatile(1);

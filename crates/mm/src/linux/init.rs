@@ -140,6 +140,7 @@ extern "C" fn after_fork_parent() {
 
 extern "C" fn after_fork_child() {
     MM.fork_done(true);
+    alloc_tag::sites::after_fork();
     descriptor::set_pid();
 }
 

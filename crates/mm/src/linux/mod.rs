@@ -10,7 +10,7 @@
 
 mod api;
 mod descriptor;
-mod hooks;
+pub mod hooks;
 mod init;
 mod misuse;
 mod platform;
