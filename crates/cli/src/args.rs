@@ -347,4 +347,47 @@ mod tests {
         assert_eq!(run.top, 3);
         assert_eq!(run.command, ["ls", "--top", "-l"]);
     }
+
+    /// Splits as a shell does, as far as the examples need it; stops at a comment (two blanks), a pipe or a redirection.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quoted = false;
+        let line = line.split("  ").next().unwrap();
+        for c in line.chars() {
+            match c {
+                '\'' => quoted = !quoted,
+                '|' | '>' | '<' if !quoted => break,
+                ' ' if !quoted => words.push(String::new()),
+                c => words.last_mut().unwrap().push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn examples_are_right() {
+        let mut count = 0;
+        for line in [
+            EXAMPLES,
+            RUN_EXAMPLES,
+            ALLOCINFO_EXAMPLES,
+            CTL_EXAMPLES,
+            GENERATE_EXAMPLES,
+        ]
+        .iter()
+        .flat_map(|text| text.lines())
+        {
+            let Some(at) = line.find("memledger ") else {
+                assert_eq!(line, "Examples:");
+                continue;
+            };
+            let words = words(&line[at..]);
+            if let Err(error) = Args::try_parse_from(&words) {
+                panic!("{line}: {words:?}: {error}");
+            }
+            count += 1;
+        }
+        assert!(count > 15);
+    }
 }

@@ -6,7 +6,7 @@
 
 use crate::Failure;
 use memledger_ptrace as ptrace;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ pub(crate) const SIGSTOP: i32 = Signal::SIGSTOP as i32;
 pub(crate) const SIGCHLD: i32 = Signal::SIGCHLD as i32;
 
 /// First argument by which this program knows that it is the shim. What follows: value of `LD_PRELOAD` (empty = leave
-/// it), value of `MEMLEDGER` (empty = leave it), `i` if SIGCHLD shall be ignored, then the command.
+/// it), value of `MEMLEDGER` (empty = leave it), `i` if SIGCHLD shall be ignored, signals to unblock, then the command.
 const SHIM: &str = "--memledger-shim";
 
 /// Exit code: command not found.
@@ -44,6 +44,7 @@ pub(crate) fn shim() -> Option<u8> {
         return None;
     }
     let (preload, memledger, ignore) = (args.next()?, args.next()?, args.next()?);
+    let blocked = args.next()?;
     let name = args.next()?;
     let mut command = Command::new(&name);
     command.args(args);
@@ -58,6 +59,7 @@ pub(crate) fn shim() -> Option<u8> {
     if ignore == "i" {
         let _ = ptrace::set_ignored(SIGCHLD, true);
     }
+    unblock(&blocked);
     let error = if let Err(error) = stopped {
         error
     } else {
@@ -75,6 +77,21 @@ pub(crate) fn shim() -> Option<u8> {
     })
 }
 
+/// Unblocks the signals of a list: they were blocked for the loop that follows the command.
+fn unblock(list: &OsStr) {
+    let mut set = SigSet::empty();
+    for number in list.to_str().unwrap_or_default().split(',') {
+        if let Some(signal) = number
+            .parse()
+            .ok()
+            .and_then(|n: i32| Signal::try_from(n).ok())
+        {
+            set.add(signal);
+        }
+    }
+    let _ = set.thread_unblock();
+}
+
 /// An error of the system as the shell words it, without the number.
 fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::NotFound {
@@ -89,6 +106,7 @@ pub(crate) fn spawn(
     command: &[OsString],
     environment: &Environment,
     ignore_sigchld: bool,
+    blocked: &[i32],
 ) -> Result<Child, Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::Message(format!("cannot find this program itself: {error}")))?;
@@ -97,6 +115,13 @@ pub(crate) fn spawn(
         .arg(environment.preload.as_deref().unwrap_or_default())
         .arg(environment.memledger.as_deref().unwrap_or_default())
         .arg(if ignore_sigchld { "i" } else { "" })
+        .arg(
+            blocked
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(","),
+        )
         .args(command)
         .spawn()
         .map_err(|error| Failure::Message(format!("cannot start a process: {error}")))

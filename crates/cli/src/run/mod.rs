@@ -36,8 +36,8 @@ pub(crate) fn run(args: &Run, colour: Colour) -> Result<u8> {
         // Else the kernel would not keep the status of the command for us.
         ptrace::set_ignored(launch::SIGCHLD, false)?;
     }
-    let signals = trace::block_signals()?;
-    let child = launch::spawn(&args.command, &plan.environment, ignored)?;
+    let (signals, blocked) = trace::block_signals()?;
+    let child = launch::spawn(&args.command, &plan.environment, ignored, &blocked)?;
     let outcome = Tracer::new(&child, signals, plan.options).follow()?;
     if !plan.unmeasurable && !outcome.not_started {
         match report::print(args, &outcome, &mut resolver, &mut target) {

@@ -101,20 +101,29 @@ pub(crate) struct Tracer {
 }
 
 /// Blocks the signals that the loop reads, for this thread and those it makes; must be called before the command is started.
-pub(crate) fn block_signals() -> Result<SignalFd> {
+/// Returns where to read them, and those that were not blocked before, which must not be in the command.
+pub(crate) fn block_signals() -> Result<(SignalFd, Vec<i32>)> {
+    let failure = |error| Failure::Message(format!("cannot block signals: {error}"));
     let mut set = SigSet::empty();
-    set.add(Signal::SIGCHLD);
-    set.add(Signal::SIGCONT);
-    for signal in FORWARDED {
+    for signal in [Signal::SIGCHLD, Signal::SIGCONT]
+        .into_iter()
+        .chain(FORWARDED)
+    {
         // An ignored signal stays ignored (nohup), and so it is in the command.
         if !ptrace::is_ignored(signal as i32) {
             set.add(signal);
         }
     }
-    set.thread_block()
-        .map_err(|error| Failure::Message(format!("cannot block signals: {error}")))?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-        .map_err(|error| Failure::Message(format!("cannot read signals: {error}")))
+    let before = SigSet::thread_get_mask().map_err(failure)?;
+    set.thread_block().map_err(failure)?;
+    let added = set
+        .iter()
+        .filter(|signal| !before.contains(*signal))
+        .map(|signal| signal as i32)
+        .collect();
+    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(failure)?;
+    Ok((signals, added))
 }
 
 impl Tracer {
