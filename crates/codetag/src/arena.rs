@@ -41,18 +41,12 @@ impl Arena {
         self.taken
     }
 
-    /// Zeroed memory straight from the client, 64-aligned.
-    pub(crate) fn block(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let block = (self.memory)(bytes)?;
-        self.taken += bytes;
-        Some(block)
-    }
-
     /// `bytes` (at most `CHUNK / 2`) aligned to `align` (at most 64).
     fn bytes(&mut self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let mut skip = self.next.align_offset(align);
         if self.next.is_null() || skip.saturating_add(bytes) > self.left {
-            self.next = self.block(CHUNK)?.as_ptr();
+            self.next = (self.memory)(CHUNK)?.as_ptr();
+            self.taken += CHUNK;
             self.left = CHUNK;
             skip = 0;
         }

@@ -105,7 +105,7 @@ pub struct Registry {
     rows: AtomicPtr<Row>,
     count: AtomicU32,
     lost: AtomicU64,
-    taken: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Registry {
@@ -125,7 +125,7 @@ impl Registry {
             rows: AtomicPtr::new(core::ptr::null_mut()),
             count: AtomicU32::new(0),
             lost: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         }
     }
 
@@ -161,8 +161,9 @@ impl Registry {
             }
             None => self.add(&mut state, &module, tags),
         };
-        self.taken
-            .store(state.arena.taken() as u64, Ordering::Relaxed);
+        let rows = u64::from(self.count.load(Ordering::Relaxed)) * size_of::<Row>() as u64;
+        self.bytes
+            .store(state.arena.taken() as u64 + rows, Ordering::Relaxed);
         if let Some(on_load) = self.client.on_load {
             on_load(&module, done);
         }
@@ -276,7 +277,7 @@ impl Registry {
     /// Writes the rows from position `first` on; returns how many.
     fn fill(&self, state: &mut State, module: &Module<'_>, first: u32) -> Option<u32> {
         let room = (self.client.capacity - first) as usize;
-        let table = self.table(state)?;
+        let table = self.table()?;
         let arena = &mut state.arena;
         let name = arena.intern(module.name)?;
         let mut done = 0;
@@ -296,14 +297,11 @@ impl Registry {
     }
 
     /// The table, made on first use.
-    fn table(&self, state: &mut State) -> Option<NonNull<Row>> {
+    fn table(&self) -> Option<NonNull<Row>> {
         if let Some(table) = NonNull::new(self.rows.load(Ordering::Relaxed)) {
             return Some(table);
         }
-        let table = state
-            .arena
-            .block(self.client.capacity as usize * size_of::<Row>())?
-            .cast();
+        let table = (self.client.memory)(self.client.capacity as usize * size_of::<Row>())?.cast();
         self.rows.store(table.as_ptr(), Ordering::Release);
         Some(table)
     }
@@ -351,9 +349,15 @@ impl Registry {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken from the client, the whole table included whether touched or not.
-    pub fn bytes_reserved(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    /// Bytes in use: the rows made, and the pieces taken for strings.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The counts behind [`Registry::count`], [`Registry::lost`] and [`Registry::bytes`], for readers that only know
+    /// addresses.
+    pub const fn counts(&self) -> (&AtomicU32, &AtomicU64, &AtomicU64) {
+        (&self.count, &self.lost, &self.bytes)
     }
 }
 
