@@ -161,6 +161,15 @@ pub unsafe fn unregister_module(module: &ModuleTags) {
     }
 }
 
+/// To be called in the child after `fork`.
+///
+/// # Safety
+/// The process has one thread, and that is not inside [`register_module`] or [`unregister_module`].
+pub unsafe fn after_fork() {
+    // SAFETY: by the contract.
+    unsafe { REGISTRY.after_fork() };
+}
+
 /// Registers the tags of this object file in a table and a slot of its own, for programs without a runtime: tests,
 /// examples, allocators that publish nothing. Returns false if the slot of a runtime is in use.
 pub fn start_local() -> bool {
@@ -243,6 +252,28 @@ pub fn module_name(path: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readers_find_the_rows_by_address() {
+        assert!(start_local());
+        let index = crate::alloc_hooks!(crate::current());
+        let line = line!() - 1;
+        assert!(index >= FIRST_TAG && index < FIRST_TAG + tag_count());
+        assert_eq!((lost_tags(), is_primary()), (0, false));
+        // SAFETY: the table has that many rows of this layout.
+        let row = unsafe { &*(tags_address() as *const TagRow).add((index - FIRST_TAG) as usize) };
+        // SAFETY: addresses and lengths of strings that are never freed.
+        let text =
+            |start, len| unsafe { core::slice::from_raw_parts(start as *const u8, len as usize) };
+        assert_eq!(text(row.file, row.file_len), file!().as_bytes());
+        assert_eq!(text(row.path, row.path_len), module_path!().as_bytes());
+        assert!(text(row.func, row.func_len).ends_with(b"readers_find_the_rows_by_address"));
+        assert_eq!(
+            (row.line, row.module_len, row.flags),
+            (line, 0, memledger_abi::TAG_LOADED)
+        );
+        assert!(row.column > 8);
+    }
 
     #[test]
     fn module_names() {

@@ -40,32 +40,33 @@ impl Builder {
         }
     }
 
-    /// Builds everything; returns the directory of the products.
-    fn build(&self, profile: &str, linked: bool) -> PathBuf {
-        let target = self.source.join(if linked { "linked" } else { "plain" });
+    /// Builds the executable with the runtime inside, moves it out of the way, then builds everything without; returns
+    /// the directory of the products. The former is called `linked`.
+    fn build(&self, profile: &str) -> PathBuf {
+        let products = self
+            .source
+            .join("target")
+            .join(if profile == "dev" { "debug" } else { profile })
+            .join("examples");
+        self.cargo(profile, &["--features", "linked", "--example", "app"]);
+        std::fs::copy(products.join("app"), products.join("linked")).unwrap();
+        self.cargo(profile, &["--examples"]);
+        products
+    }
+
+    fn cargo(&self, profile: &str, what: &[&str]) {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "-j2",
-            "--examples",
-            "--profile",
-            profile,
-        ]);
+        cargo
+            .args(["build", "--quiet", "-j2", "--profile", profile])
+            .args(what);
         cargo
             .current_dir(&self.source)
-            .env("CARGO_TARGET_DIR", &target);
+            .env("CARGO_TARGET_DIR", self.source.join("target"));
         cargo
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env("RUSTFLAGS", self.flags);
-        if linked {
-            cargo.args(["--features", "linked", "--example", "app"]);
-        }
         let status = cargo.status().unwrap();
         assert!(status.success(), "build with {} in {profile}", self.linker);
-        target
-            .join(if profile == "dev" { "debug" } else { profile })
-            .join("examples")
     }
 }
 
@@ -177,7 +178,7 @@ fn expected(runtime: bool) -> BTreeMap<String, Vec<String>> {
 
 fn check(builder: &Builder, made_by_lld: bool) {
     for profile in PROFILES {
-        let plain = builder.build(profile, false);
+        let plain = builder.build(profile);
         let app = plain.join("app");
         let bytes = std::fs::read(&app).unwrap();
         assert_eq!(
@@ -186,7 +187,7 @@ fn check(builder: &Builder, made_by_lld: bool) {
             "not the linker that was asked for"
         );
         let runtime = plain.join("libruntime.so");
-        let linked = builder.build(profile, true).join("app");
+        let linked = plain.join("linked");
         run(&app, None, "none", &plain);
         run(&app, None, "late", &plain);
         for (app, preload, scenario) in [

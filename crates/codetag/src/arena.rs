@@ -41,6 +41,13 @@ impl Arena {
         self.taken
     }
 
+    /// Leaves the current chunk alone: it may be half-way through a change. What was copied stays.
+    pub(crate) fn forget_chunk(&mut self) {
+        self.next = core::ptr::null_mut();
+        self.left = 0;
+        self.cache = [&[]; SLOTS];
+    }
+
     /// `bytes` (at most `CHUNK / 2`) aligned to `align` (at most 64).
     fn bytes(&mut self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let mut skip = self.next.align_offset(align);

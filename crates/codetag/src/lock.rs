@@ -26,6 +26,14 @@ impl<T> Lock<T> {
         }
         Held { lock: self }
     }
+
+    /// Releases the lock on behalf of a holder that is no more.
+    ///
+    /// # Safety
+    /// There is no `Held` of this lock in the process.
+    pub(crate) unsafe fn release(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
 }
 
 pub(crate) struct Held<'a, T> {

@@ -187,6 +187,17 @@ impl Registry {
         }
     }
 
+    /// To be called in the child after `fork`, while it has one thread: work that another thread of the parent was at goes
+    /// on nowhere. What it had published stays, the rest is forgotten.
+    ///
+    /// # Safety
+    /// No other thread of this process uses the registry, and the caller is not inside it.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: by the contract nobody of this process holds the lock.
+        unsafe { self.state.release() };
+        self.state.lock(self.client.wait).arena.forget_chunk();
+    }
+
     /// Whether the module loaded at this address is this one. If it is another (which then went away without a word),
     /// its rows are marked as unloaded.
     fn still_loaded(&self, state: &mut State, at: usize, module: &Module<'_>) -> bool {

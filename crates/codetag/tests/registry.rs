@@ -121,6 +121,19 @@ fn other_tags_or_another_name_or_a_second_copy_get_new_rows() {
 }
 
 #[test]
+fn after_a_fork_the_registry_goes_on() {
+    let registry = registry(100);
+    let a = module("a", &[1]);
+    register(&registry, &a);
+    // SAFETY: this thread is the only one that uses it.
+    unsafe { registry.after_fork() };
+    let b = module("b", &[1]);
+    register(&registry, &b);
+    assert_eq!((indexes(&a), indexes(&b)), (vec![16], vec![17]));
+    assert!(registry.rows().iter().all(|row| row.file() == "src/a.rs"));
+}
+
+#[test]
 fn twice_is_once() {
     let registry = registry(100);
     let m = module("", &[1, 2]);
