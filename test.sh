@@ -7,8 +7,10 @@ cd "$(dirname "$0")" || exit 1
 target=${CARGO_TARGET_DIR:-target}
 # Tests of the command and the programs below run the release build of the library.
 cargo build --release --workspace || exit 1
+release=$(realpath "$target/release")
+library=$release/libmemledger_preload.so
 status=0
-cargo test --workspace --no-fail-fast || status=1
+MEMLEDGER_TEST_LIB=$library cargo test --workspace --no-fail-fast || status=1
 
 passed=0 failed=0 skipped=0
 # suite SCRIPT ARGS...: a script that ends with the line "N passed, N failed, N skipped".
@@ -30,10 +32,9 @@ suite() {
         failed=$((failed + 1))
     fi
 }
-library=
-for file in "$target"/release/libmemledger{_preload,}.so; do [ -f "$file" ] && library=$file; done
-suite test-programs/run.sh ${library:+--preload "$library"}
-for script in test-programs/*/run.sh; do suite "$script"; done
+suite test-programs/run.sh --preload "$library"
+suite test-programs/real.sh --preload "$library" --memledger "$release/memledger"
+suite test-programs/truth/truth.sh --memledger "$release/memledger" --lib "$library"
 [ "$failed" = 0 ] || status=1
 [ $status = 0 ] || echo "tests failed" >&2
 echo "$passed passed, $failed failed, $skipped skipped"
