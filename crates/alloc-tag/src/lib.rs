@@ -70,7 +70,6 @@ pub use codetag::CodeTag;
 pub use module::{SlotState, register_self, slot_is_shared, slot_state};
 pub use runtime::tag_row;
 pub use settings::{MAX_DEPTH, Mode, Settings, SettingsError};
-pub use sites::{DEPOT, DEPTH, no_stack_address, site, table_full_address};
 pub use slot::{Guard, current, enter, enter_index, set_current};
 
 /// A static tag for this place; the value is a `&'static` [`CodeTag`].

@@ -10,14 +10,30 @@ use stackdepot::{Depot, StackBounds, Walk};
 
 use crate::settings::Settings;
 
-/// All sites of the runtime. The runtime calls `init` once before the first [`site`], and `after_fork` in a child.
-pub static DEPOT: Depot = Depot::new();
+static DEPOT: Depot = Depot::new();
+static DEPTH: AtomicU32 = AtomicU32::new(Settings::DEFAULT.depth);
+
+/// Allocations whose stack found no room in the depot; they are charged to the `table_full` row.
+pub static TABLE_FULL: AtomicU64 = AtomicU64::new(0);
+/// Allocations of which not even the return address could be used; they are charged to the `foreign` row.
+pub static NO_STACK: AtomicU64 = AtomicU64::new(0);
+
+/// Makes the depot ready for sites of `depth` frames, at least 1. `false`: there is no memory, or it was ready; without
+/// memory all sites are the `foreign` row.
+pub fn init(depth: u32) -> bool {
+    DEPTH.store(depth.max(1), Ordering::Relaxed);
+    DEPOT.init().is_ok()
+}
+
+/// The depot of this runtime.
+pub fn depot() -> &'static Depot {
+    &DEPOT
+}
 
 /// Frames kept of a site: [`Settings::depth`].
-pub static DEPTH: AtomicU32 = AtomicU32::new(Settings::DEFAULT.depth);
-
-static TABLE_FULL: AtomicU64 = AtomicU64::new(0);
-static NO_STACK: AtomicU64 = AtomicU64::new(0);
+pub fn depth() -> u32 {
+    DEPTH.load(Ordering::Relaxed)
+}
 
 /// Index of the site that the stack stands for; the row of what was lost if there is none. `sp` is the address of the
 /// return address into the caller of the allocation function, `fp` is the frame pointer register at that moment.
@@ -27,7 +43,7 @@ static NO_STACK: AtomicU64 = AtomicU64::new(0);
 #[inline]
 pub unsafe fn site(sp: usize, fp: usize, bounds: &mut StackBounds) -> u32 {
     // SAFETY: by the contract.
-    let walk = unsafe { DEPOT.walk(sp, fp, DEPTH.load(Ordering::Relaxed), bounds) };
+    let walk = unsafe { DEPOT.walk(sp, fp, depth(), bounds) };
     match walk.node() {
         Some(node) => SITE_BASE + node,
         None => lost(walk),
@@ -44,14 +60,14 @@ fn lost(walk: Walk) -> u32 {
     index
 }
 
-/// Address of the count of walks that found the table full, a `u64`. For [`memledger_abi::loss::TABLE_FULL`].
-pub fn table_full_address() -> u64 {
-    &raw const TABLE_FULL as u64
+/// To be called after `dlclose`: return addresses in what was unloaded may come to mean something else.
+pub fn modules_changed() {
+    DEPOT.modules_changed();
 }
 
-/// Address of the count of walks without a stack, a `u64`. For [`memledger_abi::loss::NO_STACK`].
-pub fn no_stack_address() -> u64 {
-    &raw const NO_STACK as u64
+/// To be called in the child after `fork`; see also [`crate::runtime::after_fork`].
+pub fn after_fork() {
+    DEPOT.after_fork();
 }
 
 #[cfg(test)]
@@ -79,19 +95,15 @@ mod tests {
         core::hint::black_box(here(bounds))
     }
 
-    fn count(address: u64) -> u64 {
-        // SAFETY: the address of one of the counts above.
-        unsafe { (*(address as *const AtomicU64)).load(Ordering::Relaxed) }
+    fn count(of: &AtomicU64) -> u64 {
+        of.load(Ordering::Relaxed)
     }
 
     #[test]
     fn stacks_become_indexes_and_losses_are_counted() {
         let mut bounds = StackBounds::ZERO;
-        assert_eq!(
-            (one(&mut bounds), count(no_stack_address())),
-            (INDEX_FOREIGN, 1)
-        );
-        DEPOT.init().unwrap();
+        assert_eq!((one(&mut bounds), count(&NO_STACK)), (INDEX_FOREIGN, 1));
+        assert!(init(2) && depth() == 2 && !init(2));
         let mut seen = [0; 6];
         for (i, seen) in seen.iter_mut().enumerate() {
             *seen = if i % 2 == 0 {
@@ -109,11 +121,8 @@ mod tests {
         );
         // SAFETY: address 9 is refused unread: a stack word is aligned.
         assert_eq!(unsafe { site(9, 0, &mut bounds) }, INDEX_FOREIGN);
-        assert_eq!(
-            (count(no_stack_address()), count(table_full_address())),
-            (2, 0)
-        );
+        assert_eq!((count(&NO_STACK), count(&TABLE_FULL)), (2, 0));
         assert_eq!(lost(Walk::FULL), INDEX_TABLE_FULL);
-        assert_eq!(count(table_full_address()), 1);
+        assert_eq!(count(&TABLE_FULL), 1);
     }
 }

@@ -141,6 +141,8 @@ extern "C" fn after_fork_parent() {
 extern "C" fn after_fork_child() {
     MM.fork_done(true);
     alloc_tag::sites::after_fork();
+    // SAFETY: a forked child has one thread, and `fork` was not called from inside a registration.
+    unsafe { alloc_tag::runtime::after_fork() };
     descriptor::set_pid();
 }
 
