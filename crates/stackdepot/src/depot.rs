@@ -166,6 +166,10 @@ impl<P: Platform> Memory for View<'_, P> {
         self.depot.store.hand_out(&self.depot.platform, self.base)
     }
 
+    fn give_back(&self, id: u32) {
+        self.depot.store.give_back(id);
+    }
+
     fn new_table(&self, bits: u32) -> *mut Table {
         let bytes = HEADER + (size_of::<AtomicU64>() << bits);
         let memory = self.depot.platform.map(bytes);

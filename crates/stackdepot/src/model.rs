@@ -1,6 +1,6 @@
 //! A loom model of insertion, inline children and growth: `RUSTFLAGS="--cfg loom" cargo test -p stackdepot --lib --release`.
 //!
-//! Bound: two threads, up to two insertions each, tables of 2 to 8 slots, at most 3 preemptions (see `check`). Node
+//! Bound: two threads, up to two insertions each, tables of 2 to 16 slots, at most 3 preemptions (see `check`). Node
 //! numbers come from a plain counter, as the order in which they are handed out does not matter.
 
 extern crate std;
@@ -26,6 +26,7 @@ impl Memory for Space {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         (id < self.nodes.len() as u32).then_some(id)
     }
+    fn give_back(&self, _: u32) {}
     fn new_table(&self, bits: u32) -> *mut Table {
         let slots: Vec<_> = (0..1 << bits).map(|_| AtomicU64::new(0)).collect();
         let mut table = Box::new(Table::new(bits, slots.as_ptr()));
@@ -165,5 +166,35 @@ fn growth_under_the_same_key() {
         assert_eq!(thread.join().unwrap(), mine);
         model.child(0, C);
         model.settled(&[(0, A), (first, A), (0, B), (0, C)]);
+    });
+}
+
+#[test]
+fn a_full_table_is_grown_by_whoever_needs_it() {
+    check(|| {
+        let model = Model::new(1);
+        let first = model.child(0, A);
+        let other = model.clone();
+        let thread = loom::thread::spawn(move || other.child(first, B));
+        model.child(0, C);
+        thread.join().unwrap();
+        model.settled(&[(0, A), (first, B), (0, C)]);
+        let end = model.child(first, C);
+        assert_eq!(model.child(first, C), end);
+        model.settled(&[(0, A), (first, B), (0, C), (first, C)]);
+    });
+}
+
+#[test]
+fn a_full_table_and_the_same_key() {
+    check(|| {
+        let model = Model::new(1);
+        model.child(0, A);
+        let other = model.clone();
+        let thread = loom::thread::spawn(move || other.child(0, B));
+        model.child(0, B);
+        model.child(0, C);
+        thread.join().unwrap();
+        model.settled(&[(0, A), (0, B), (0, C)]);
     });
 }

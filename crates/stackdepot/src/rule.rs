@@ -136,10 +136,8 @@ unsafe fn rare(rule: u32, from: Cursor, last: usize) -> Cursor {
         return NO_FRAME;
     }
     // SAFETY: checked to be inside.
-    Cursor {
-        at: next,
-        fp: unsafe { word(place) },
-    }
+    let fp = unsafe { word(place) };
+    Cursor { at: next, fp }
 }
 
 #[cfg(test)]

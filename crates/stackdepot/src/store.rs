@@ -18,6 +18,8 @@ pub(crate) struct Store {
     capacity: AtomicU32,
     next: AtomicU32,
     committed: AtomicUsize,
+    /// A number given back; 0 = none.
+    spare: AtomicU32,
 }
 
 impl Store {
@@ -27,6 +29,7 @@ impl Store {
             capacity: AtomicU32::new(0),
             next: AtomicU32::new(0),
             committed: AtomicUsize::new(0),
+            spare: AtomicU32::new(0),
         }
     }
 
@@ -78,8 +81,19 @@ impl Store {
         self.committed.load(Ordering::Relaxed)
     }
 
-    /// A new number whose node is accessible and zero.
+    /// Takes back a number whose node nobody else has seen: two threads made the same node, and this one came second.
+    pub(crate) fn give_back(&self, id: u32) {
+        self.spare.store(id, Ordering::Release);
+    }
+
+    /// A new number whose node is accessible, and zero but for what filling overwrites.
     pub(crate) fn hand_out(&self, platform: &impl Platform, base: *mut NodeCell) -> Option<u32> {
+        if self.spare.load(Ordering::Relaxed) != 0 {
+            let spare = self.spare.swap(0, Ordering::Acquire);
+            if spare != 0 {
+                return Some(spare);
+            }
+        }
         let capacity = self.capacity.load(Ordering::Relaxed);
         if self.next.load(Ordering::Relaxed) >= capacity {
             return None;

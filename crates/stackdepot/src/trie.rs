@@ -7,10 +7,14 @@
 //! slot by slot, makes it `current` and clears `next`. An insertion may race with the copy: the copier may have
 //! passed the slot. So after setting a slot an inserter fences and looks: if there is a `next`, it inserts there
 //! too; if `current` is another table, it begins again there. The copier publishes `next`, fences, then reads slots:
-//! of the two fences one comes first, so either the copier sees the slot or the inserter sees `next` (or the end of the growth).
-//! What remains: between its two steps the inserter can be overtaken, and a third thread may then make the same node
-//! again in the new table. That is a duplicate; readers merge equal stacks. Old tables stay mapped: a reader may still be in one; all of
-//! them together are no larger than the last.
+//! of the two fences one comes first, so either the copier sees the slot or the inserter sees `next` (or the end of
+//! the growth). What remains: between its two steps the inserter can be overtaken, and a third thread may then make
+//! the same node again in the new table. That is a duplicate; readers merge equal stacks.
+//!
+//! The flag only saves work. If the thread that has it does not run (preempted, or interrupted by the very signal
+//! handler that inserts) until the old table is full, others do the growth with it or without: setting a slot twice to the
+//! same node is one setting, and each step of the exchange is a CAS from a table that is used only once.
+//! Old tables stay mapped, as somebody may still read them; all of them together are no larger than the last.
 
 use crate::node::NodeCell;
 use crate::sync::{AtomicBool, AtomicPtr, Ordering, fence};
@@ -25,6 +29,8 @@ pub(crate) trait Memory {
     fn node(&self, id: u32) -> &NodeCell;
     /// A zeroed node that nobody else has.
     fn new_node(&self) -> Option<u32>;
+    /// Takes back a node that nobody has seen.
+    fn give_back(&self, id: u32);
     /// An empty table of `1 << bits` slots that is never freed; null if there is no memory.
     fn new_table(&self, bits: u32) -> *mut Table;
 }
@@ -123,19 +129,25 @@ impl Trie {
             let node = memory.node(other);
             node.stands_for(frame.parent, frame.ra) && !node.is_dead()
         };
+        let mut seen = false;
         // Each round but the first means that the table grew meanwhile; there are few sizes.
         for _ in 0..=LAST_BITS {
             let table = self.table();
-            match table.claim(print, id, same) {
-                Claim::Set => {}
-                Claim::Found(other) if other == id => return id,
-                Claim::Found(other) => return other,
-                Claim::NoRoom
-                    if self.grow(memory, table) || !core::ptr::eq(table, self.table()) =>
-                {
-                    continue;
+            let other = match table.claim(print, id, same) {
+                Claim::Set => {
+                    seen = true;
+                    id
                 }
-                Claim::NoRoom => return NO_NODE,
+                Claim::Found(other) => other,
+                Claim::NoRoom if self.replace(memory, table) => continue,
+                Claim::NoRoom if seen => id,
+                Claim::NoRoom => NO_NODE,
+            };
+            if other != id {
+                if !seen {
+                    memory.give_back(id);
+                }
+                return other;
             }
             fence(Ordering::SeqCst);
             let next = self.next.load(Ordering::Acquire);
@@ -153,33 +165,69 @@ impl Trie {
         id
     }
 
-    /// Doubles the table if `full` is still the current one and nobody else is at it. True if this call did it.
-    fn grow(&self, memory: &impl Memory, full: &Table) -> bool {
-        if full.bits >= LAST_BITS || self.growing.swap(true, Ordering::Acquire) {
-            return false;
+    /// Doubles the table unless somebody else is at it.
+    fn grow(&self, memory: &impl Memory, full: &Table) {
+        if full.bits < LAST_BITS && !self.growing.swap(true, Ordering::Acquire) {
+            self.replace(memory, full);
+            self.growing.store(false, Ordering::Release);
         }
-        let done = core::ptr::eq(full, self.table()) && self.replace(memory, full);
-        self.growing.store(false, Ordering::Release);
-        done
     }
 
+    /// Replaces `old` by a larger table, alone or together with others. True: another table than `old` is current.
     fn replace(&self, memory: &impl Memory, old: &Table) -> bool {
-        let new = memory.new_table(old.bits + 1);
-        if new.is_null() {
-            return false;
+        let moved = || !core::ptr::eq(old, self.table());
+        let bits = old.bits + 1;
+        if moved() || bits > LAST_BITS {
+            return moved();
         }
-        self.next.store(new, Ordering::Release);
+        let mut new = self.next.load(Ordering::Acquire);
+        // SAFETY: a published table; tables are never freed.
+        if !new.is_null() && unsafe { (*new).bits } < bits {
+            // Left over from the growth to `old`, which is over.
+            let _ = self.next.compare_exchange(
+                new,
+                core::ptr::null_mut(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            new = core::ptr::null_mut();
+        }
+        if new.is_null() {
+            new = memory.new_table(bits);
+            if new.is_null() {
+                return moved();
+            }
+            let none = core::ptr::null_mut();
+            if let Err(other) =
+                self.next
+                    .compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire)
+            {
+                new = other;
+            }
+        }
+        // SAFETY: as above.
+        let target = unsafe { &*new };
+        if target.bits != bits {
+            return moved();
+        }
         fence(Ordering::SeqCst);
         for index in 0..old.len() {
             let word = old.slot(index).load(Ordering::Acquire);
             if word != 0 {
-                // SAFETY: mapped above and never freed.
-                unsafe { &*new }.claim((word >> 32) as u32, word as u32, |_| false);
+                target.claim((word >> 32) as u32, word as u32, |_| false);
             }
         }
-        self.current.store(new, Ordering::Release);
-        self.next.store(core::ptr::null_mut(), Ordering::Release);
-        true
+        let from = core::ptr::from_ref(old).cast_mut();
+        let _ = self
+            .current
+            .compare_exchange(from, new, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.next.compare_exchange(
+            new,
+            core::ptr::null_mut(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        moved()
     }
 
     /// In a forked child: a growth that another thread was at goes on nowhere.
