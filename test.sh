@@ -35,6 +35,7 @@ suite() {
 suite test-programs/run.sh --preload "$library"
 suite test-programs/real.sh --preload "$library" --memledger "$release/memledger"
 suite test-programs/truth/truth.sh --memledger "$release/memledger" --lib "$library"
+suite test-programs/kernel-vm.sh --memledger "$release/memledger"
 [ "$failed" = 0 ] || status=1
 [ $status = 0 ] || echo "tests failed" >&2
 echo "$passed passed, $failed failed, $skipped skipped"
