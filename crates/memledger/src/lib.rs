@@ -1,1 +1,160 @@
 //! Exact, always-on accounting of every byte a program allocates, as its global allocator.
+//!
+//! ```
+//! #[global_allocator]
+//! static A: memledger::Ledger = memledger::Ledger::new();
+//!
+//! fn main() {
+//!     let cache: Vec<u8> = memledger::alloc_hooks!(vec![0; 100_000]);
+//!     let report = memledger::allocinfo().unwrap();
+//!     let row = report.rows.iter().find(|r| r.file == file!() && r.calls == 1 && r.bytes >= 100_000).unwrap();
+//!     assert_eq!(row.bytes, 102_400); // whole pages
+//!     drop(cache);
+//! }
+//! ```
+//!
+//! That is all an application needs. Every allocation is charged to the tag that is current ([`alloc_hooks!`]), else to its
+//! site: the call stack cut to 4 frames (`MEMLEDGER=depth=N` in the environment changes it). Reports come from inside
+//! ([`allocinfo`]) or from outside (`memledger allocinfo -p PID`), without stopping the program. Bytes are slot sizes, as in the
+//! kernel's `/proc/allocinfo`.
+//!
+//! The switch: [`set_enabled`], `memledger ctl -p PID mem_profiling=0`, `MEMLEDGER=0|1|never` at the start.
+//!
+//! # What it costs
+//! 4 bytes an object and 128 bytes for each 64 KiB of heap. See the benchmarks of the repository for the time.
+//!
+//! # Limits
+//! Linux on x86-64 with glibc. `fork` is safe through libc's `fork`; what raw `clone` does to locks, no allocator can mend.
+
+use core::arch::naked_asm;
+use std::alloc::{GlobalAlloc, Layout};
+
+pub use alloc_tag::{CodeTag, alloc_hooks, alloc_hooks_tag, alloc_tag};
+pub use mm::linux::SetError;
+
+#[cfg(feature = "report")]
+mod report;
+#[cfg(feature = "report")]
+pub use report::{Allocinfo, allocinfo, allocinfo_with};
+
+// What the macros' expansions name.
+#[doc(hidden)]
+pub use alloc_tag::{__codetag, Guard, enter};
+
+/// The global allocator that accounts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ledger(());
+
+impl Ledger {
+    /// The allocator. All values share the one ledger of the process.
+    pub const fn new() -> Self {
+        Ledger(())
+    }
+}
+
+/// Switches profiling on or off. What is allocated while it is off is `untracked` for as long as it lives; what was allocated
+/// before stays charged, and its frees are seen either way.
+///
+/// # Errors
+/// [`SetError::Never`] if the process was started with `MEMLEDGER=never`.
+pub fn set_enabled(on: bool) -> Result<(), SetError> {
+    mm::linux::set_enabled(on)
+}
+
+/// Whether profiling is on.
+pub fn enabled() -> bool {
+    mm::linux::enabled()
+}
+
+/// Gives unused memory back to the system, as malloc_trim(3). Returns whether there was any.
+pub fn trim() -> bool {
+    mm::linux::trim()
+}
+
+/// Bytes of the slot at `p`, as accounted; 0 for what is no live object of this allocator.
+pub fn usable_size(p: *const u8) -> usize {
+    mm::linux::usable_size(p.cast_mut())
+}
+
+/// Live (bytes, calls) of the whole process, exact at a quiet point; bytes in slot sizes. Does not allocate.
+pub fn total() -> (u64, u64) {
+    let (mut bytes, mut calls) = (0, 0);
+    mm::linux::scan(|_, b| {
+        bytes += b;
+        calls += 1;
+    });
+    (bytes, calls)
+}
+
+// SAFETY: the manager hands out memory of the size and alignment of the layout that nobody else has, and keeps it until it is
+// freed; it never unwinds.
+unsafe impl GlobalAlloc for Ledger {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the entry's contract is this function's.
+        unsafe { entry_alloc(layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, p: *mut u8, _layout: Layout) {
+        // SAFETY: by the contract, `p` is live and not used afterwards.
+        unsafe { mm::linux::free(p) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        unsafe { entry_zeroed(layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as in `alloc`; `p` is live.
+        unsafe { entry_realloc(p, layout.align(), size) }
+    }
+}
+
+// `GlobalAlloc::alloc` gets inlined into the function that allocates, where neither the stack pointer nor the return address
+// says who calls. So it calls these naked functions, which see the stack as it is at the call.
+
+#[unsafe(naked)]
+unsafe extern "C" fn entry_alloc(size: usize, align: usize) -> *mut u8 {
+    naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {}", sym alloc_at)
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn entry_zeroed(size: usize, align: usize) -> *mut u8 {
+    naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {}", sym zeroed_at)
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn entry_realloc(p: *mut u8, align: usize, size: usize) -> *mut u8 {
+    naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {}", sym realloc_at)
+}
+
+unsafe extern "C" fn alloc_at(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: `sp` and `fp` come from the entry; `align` is a layout's.
+    unsafe {
+        if align <= 8 {
+            mm::linux::allocate(size, sp, fp)
+        } else {
+            mm::linux::allocate_aligned(size, align, sp, fp)
+        }
+    }
+}
+
+unsafe extern "C" fn zeroed_at(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: as in `alloc_at`.
+    unsafe { mm::linux::allocate_zeroed(size, align, sp, fp) }
+}
+
+unsafe extern "C" fn realloc_at(
+    p: *mut u8,
+    align: usize,
+    size: usize,
+    sp: usize,
+    fp: usize,
+) -> *mut u8 {
+    // SAFETY: as in `alloc_at`; `p` is a live object.
+    unsafe { mm::linux::reallocate(p, size, align, sp, fp) }
+}

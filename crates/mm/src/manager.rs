@@ -118,12 +118,14 @@ impl<P: Platform> Manager<P> {
         let thread = P::thread();
         // SAFETY: 1. `thread` is this thread's slot, which no other thread touches; signal handlers on this thread leave
         // `heap` alone while `busy` is set; 2. `heap` is a heap of this thread or the empty one, whose stacks are all empty, so
-        // that nothing is written to it; 3. entries between base and top are valid.
+        // that nothing is written to it; 3. entries between base and top are valid; 4. `class` is below CLASSES.
         unsafe {
             if (&raw const (*thread).busy).read_volatile() == 0 {
                 (&raw mut (*thread).busy).write_volatile(1);
                 compiler_fence(Ordering::SeqCst);
-                let stack = &raw mut (*(*thread).heap).stacks[class];
+                let stack = (&raw mut (*(*thread).heap).stacks)
+                    .cast::<crate::heap::Stack>()
+                    .add(class);
                 let top = (*stack).top;
                 let p = if top != (*stack).base {
                     let e = *top.sub(1);

@@ -33,7 +33,7 @@ pub struct Mallinfo2 {
     pub usmblks: usize,
     /// 0.
     pub fsmblks: usize,
-    /// Live bytes, in slot sizes.
+    /// Live bytes of small objects, in slot sizes (as in glibc, large ones are in `hblkhd`).
     pub uordblks: usize,
     /// Bytes of `arena` that are not live.
     pub fordblks: usize,
@@ -47,10 +47,11 @@ pub extern "C" fn mallinfo2() -> Mallinfo2 {
     let mut live = 0;
     let (mut large, mut large_bytes) = (0, 0);
     linux::scan(|_, bytes| {
-        live += bytes as usize;
         if bytes as usize > mm::class::MAX_SMALL {
             large += 1;
             large_bytes += bytes as usize;
+        } else {
+            live += bytes as usize;
         }
     });
     let totals = linux::totals();
@@ -61,7 +62,7 @@ pub extern "C" fn mallinfo2() -> Mallinfo2 {
         hblks: large,
         hblkhd: large_bytes,
         uordblks: live,
-        fordblks: arena.saturating_sub(live),
+        fordblks: arena.saturating_sub(live + large_bytes),
         keepcost: totals.dirty,
         ..Mallinfo2::default()
     }
@@ -99,7 +100,7 @@ pub extern "C" fn malloc_stats() {
     // The buffer is large enough; a short write would only cut the text.
     let _ = writeln!(rest, "memledger:");
     let _ = writeln!(rest, "system bytes     = {:>12}", m.arena);
-    let _ = writeln!(rest, "in use bytes     = {:>12}", m.uordblks);
+    let _ = writeln!(rest, "in use bytes     = {:>12}", m.uordblks + m.hblkhd);
     let _ = writeln!(rest, "kept for reuse   = {:>12}", t.dirty);
     let _ = writeln!(rest, "own metadata     = {:>12}", t.meta);
     let _ = writeln!(rest, "large objects    = {:>12}", m.hblks);

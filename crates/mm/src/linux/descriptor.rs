@@ -85,6 +85,11 @@ pub fn loss(which: usize) {
     LOSSES[which].fetch_add(1, Ordering::Relaxed);
 }
 
+/// Address of the descriptor.
+pub fn address() -> u64 {
+    DESCRIPTOR.0.get() as u64
+}
+
 /// A copy of the descriptor, for readers inside the process.
 pub fn descriptor() -> Descriptor {
     // SAFETY: plain data; fields that change concurrently (switch, tag table) are whole words.
@@ -113,7 +118,8 @@ fn publish_tags(offset: i64) {
         (&raw mut (*d).tags).write_volatile(alloc_tag::runtime::tags_address());
         (&raw mut (*d).tag_count_at).write_volatile(alloc_tag::runtime::tag_count_address());
         (&raw mut (*d).current_tag_offset).write_volatile(offset);
-        (&raw mut (*d).loss_at[losses::NO_TAG_SPACE]).write_volatile(alloc_tag::runtime::lost_tags_address());
+        (&raw mut (*d).loss_at[losses::NO_TAG_SPACE])
+            .write_volatile(alloc_tag::runtime::lost_tags_address());
     }
 }
 

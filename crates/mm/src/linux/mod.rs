@@ -14,6 +14,7 @@ pub mod hooks;
 mod init;
 mod misuse;
 mod platform;
+mod sums;
 mod sys;
 mod tls;
 
@@ -21,9 +22,10 @@ pub use api::{
     ENOMEM, SetError, Totals, allocate, allocate_aligned, allocate_zeroed, enabled, free,
     reallocate, scan, set_enabled, totals, trim, usable_size,
 };
-pub use descriptor::{descriptor, loss};
+pub use descriptor::{address as descriptor_address, descriptor, loss};
 pub use init::init;
 pub use platform::Linux;
+pub use sums::{Sums, sums};
 
 use crate::Manager;
 

@@ -1,0 +1,95 @@
+//! The report from inside.
+//!
+//! First the cells are scanned into memory that is mapped for it, so that the sums do not hold the report's own memory; then the
+//! tables are read and the lines looked up, which allocates as it likes.
+
+use memledger_abi::{FIRST_TAG, INDEX_FOREIGN, SITE_BASE};
+use memledger_inspect::{
+    Helpers, MergeBy, Row, Snapshot, Sum, SymbolOptions, Symbolizer, rows, to_allocinfo,
+};
+use std::fmt;
+
+/// Live memory by tag and site, as of one moment.
+#[derive(Debug, Clone)]
+pub struct Allocinfo {
+    /// The rows, largest first. Tags without live memory are there with zeros.
+    pub rows: Vec<Row>,
+    /// Live bytes, in slot sizes: the sum of the rows.
+    pub bytes: u64,
+    /// Live allocations: the sum of the rows.
+    pub calls: u64,
+}
+
+/// The kernel's text: `allocinfo - version: 2.0` and a row a line.
+impl fmt::Display for Allocinfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::new();
+        let mut out = memledger_formats::allocinfo::Writer::new(
+            &mut text,
+            memledger_formats::allocinfo::Version::V2_0,
+        );
+        for row in &self.rows {
+            out.row(&to_allocinfo(row)).map_err(|_| fmt::Error)?;
+        }
+        f.write_str(&String::from_utf8_lossy(&text))
+    }
+}
+
+/// The report, one row a line, allocator helpers skipped.
+///
+/// # Errors
+/// When there is no ledger (`MEMLEDGER=never`), or the process may not read itself.
+pub fn allocinfo() -> Result<Allocinfo, memledger_inspect::Error> {
+    allocinfo_with(&Helpers::default(), MergeBy::Line)
+}
+
+/// The report with a helper list and a grouping of one's own.
+///
+/// # Errors
+/// As [`allocinfo`].
+pub fn allocinfo_with(
+    helpers: &Helpers,
+    merge: MergeBy,
+) -> Result<Allocinfo, memledger_inspect::Error> {
+    let exact = mm::linux::sums();
+    let mut snapshot = Snapshot::read_self()?;
+    if let Some(exact) = &exact {
+        let own = mm::linux::descriptor_address();
+        for ledger in snapshot.ledgers.iter_mut().filter(|l| l.addr == own) {
+            replace(ledger, exact.rows());
+        }
+    }
+    let rows = rows(
+        &snapshot,
+        &mut Symbolizer::new(SymbolOptions::default()),
+        helpers,
+        merge,
+    );
+    let (bytes, calls) = rows
+        .iter()
+        .fold((0, 0), |(b, c), r| (b + r.bytes, c + r.calls));
+    Ok(Allocinfo { rows, bytes, calls })
+}
+
+/// Puts sums of a scan in place of those of the snapshot.
+fn replace(ledger: &mut memledger_inspect::Ledger, exact: impl Iterator<Item = (u32, u64, u64)>) {
+    ledger
+        .reserved
+        .iter_mut()
+        .chain(&mut ledger.tag_sums)
+        .for_each(|s| *s = Sum::default());
+    ledger.site_sums.clear();
+    for (index, bytes, calls) in exact {
+        let sum = Sum { bytes, calls };
+        let site = index.wrapping_sub(SITE_BASE);
+        if index < FIRST_TAG {
+            ledger.reserved[index as usize].add(sum);
+        } else if let Some(at) = ledger.tag_sums.get_mut((index - FIRST_TAG) as usize) {
+            at.add(sum);
+        } else if (site as usize) < ledger.nodes.len() {
+            ledger.site_sums.push((site, sum));
+        } else {
+            ledger.reserved[INDEX_FOREIGN as usize].add(sum);
+        }
+    }
+}
