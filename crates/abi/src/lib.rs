@@ -18,7 +18,8 @@
 //! Every live object has a 4-byte index in its cell ([`UnitMeta::cells`]), in its unit ([`UnitMeta::index`]) for a large
 //! object, or in its [`BumpHeader`]. 0 = the slot is free. `1..FIRST_TAG` are the reserved rows (`INDEX_*`).
 //! `FIRST_TAG..site_base` are tags: `tags[index - FIRST_TAG]`. From `site_base` on they are nodes: `nodes[index - site_base]`;
-//! the stack of a node is its own `ra`, then its parent's, up to the root (node 0), innermost frame first.
+//! the stack of a node is its own `ra`, then its parent's, up to the root (node 0), outermost frame first: the children of
+//! the root are the innermost frames.
 //!
 //! Readers must tolerate change while they read: check [`UnitMeta::seq`] before and after the cells of a unit, and treat an
 //! index that is out of range as [`INDEX_FOREIGN`].

@@ -60,7 +60,7 @@ pub struct NodeInfo {
     pub ra: u64,
     /// Number of its module record; 0 = none.
     pub module: u32,
-    /// Number of the calling frame's node; 0 = root.
+    /// Number of the node of the frame that was called from here; 0 = root.
     pub parent: u32,
     /// Its module was unloaded.
     pub dead: bool,
@@ -144,6 +144,8 @@ impl Ledger {
             stack.push(*n);
             at = n.parent;
         }
+        // A node hangs from the one of the frame that it called.
+        stack.reverse();
         stack
     }
 
