@@ -8,7 +8,7 @@
 set -u
 ulimit -c 0
 here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source=real/workloads.sh
+# shellcheck source=real/workloads.sh disable=SC1091
 . "$here/real/workloads.sh"
 preload='' memledger='' scale=1 filter='' passed=0 failed=0 skipped=0
 while [ $# -gt 0 ]; do

@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$memledger" ] || { echo "truth.sh: --memledger BIN is needed" >&2; exit 2; }
 command -v valgrind >/dev/null || dhat=
-# shellcheck source=../real/workloads.sh
+# shellcheck source=../real/workloads.sh disable=SC1091
 . "$here/../real/workloads.sh"
 lab=$(mktemp -d "${TMPDIR:-/tmp}/memledger-truth.XXXXXX") || exit 2
 trap 'rm -rf "$lab"' EXIT
@@ -28,6 +28,7 @@ g++ -O1 -g -pthread -fno-builtin -o "$lab/known" "$here/known.cc" || exit 2
 cd "$lab" || exit 2
 generate_c 12 >small.c
 generate_sql 3000 >work.sql
+# shellcheck disable=SC2016 # for the shell that sqlite3 starts
 echo '.system kill -TERM $PPID' >>work.sql
 (prepare_git 1) >/dev/null 2>&1
 passed=0 failed=0 skipped=0
@@ -73,6 +74,7 @@ truth python "$(real_python)" -S -E "$here/hold.py"
 truth sqlite sqlite3 :memory: '.read work.sql'
 truth git git -C repo rev-list --all --objects
 truth perl perl "$here/hold.pl"
+# shellcheck disable=SC2016 # for the bash under test
 truth bash bash -c 'for ((i = 0; i < 6000; i++)); do a[i]="text $i"; declare "v$i=$i$i"; done; f() { echo in "$1"; }; f "${#a[@]}"'
 truth cc1 "$(gcc -print-prog-name=cc1)" -quiet -O2 small.c -o small.s
 truth clang clang -cc1 -triple x86_64-pc-linux-gnu -emit-obj -O1 -disable-free -internal-isystem "$(clang -print-resource-dir)/include" \
