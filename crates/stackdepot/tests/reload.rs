@@ -10,6 +10,13 @@ use std::path::Path;
 
 type Run = unsafe extern "C" fn(Callback, *mut c_void);
 
+/// One call site, however this is optimised.
+#[inline(never)]
+fn call(run: Run, job: &mut Job) {
+    unsafe { run(capture, job.arg()) };
+    std::hint::black_box(job);
+}
+
 /// Loads, walks, unloads; gives the place and the walk.
 fn visit(depot: &Depot, path: &Path) -> (usize, Walk) {
     let library = Library::open(path);
@@ -18,7 +25,7 @@ fn visit(depot: &Depot, path: &Path) -> (usize, Walk) {
     let walk = walker(depot);
     let mut job = Job::new(&walk, 3, true);
     for _ in 0..2 {
-        unsafe { run(capture, job.arg()) };
+        call(run, &mut job);
     }
     check(depot, &job);
     assert_eq!(job.walks[0], job.walks[1]);

@@ -73,11 +73,11 @@ fn deep_recursion_extends_the_bounds() {
         let depot = depot();
         let walk = walker(depot);
         let mut job = Job::new(&walk, 8, false);
-        // 20,000 frames of some 240 bytes: all but the shallow ones give the same 8 frames, or 7 above the innermost.
+        // 20,000 frames of some 240 bytes: from the deepest to the shallowest, 8 frames each but at the end.
         unsafe { descend(capture, job.arg(), 20_000) };
         let stacks: Vec<_> = job.walks.iter().map(|w| stack(depot, *w)).collect();
         assert_eq!(stacks.len(), 20_001);
-        assert!(stacks.iter().all(|s| s.len() == 8));
+        assert!(stacks.iter().take(19_990).all(|s| s.len() == 8));
         assert_eq!(stacks[1], stacks[19_000]);
         let (lo, hi) = BOUNDS.with_borrow(|b| b.known());
         assert!(hi - lo > 4 << 20, "{lo:#x} {hi:#x}");
