@@ -315,7 +315,7 @@ impl Scan<'_> {
             if size == 0 {
                 return;
             }
-            if size < HEADER || size % 16 != 0 || size > region.len() - at {
+            if size < HEADER || !size.is_multiple_of(16) || size > region.len() - at {
                 self.account.torn += 1;
                 return;
             }
