@@ -1,7 +1,8 @@
 //! The smallest runtime: it publishes a descriptor with a note, registers modules, and looks at the current tag.
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use alloc_tag::runtime;
 use memledger_abi::{Descriptor, MAGIC, ModuleTags, TagRow, VERSION, loss};
@@ -9,21 +10,30 @@ use memledger_abi::{Descriptor, MAGIC, ModuleTags, TagRow, VERSION, loss};
 const BEFORE: usize = offset_of!(Descriptor, register) / 8;
 const AFTER: usize = size_of::<Descriptor>() / 8 - BEFORE - 2;
 
-/// `memledger_abi::Descriptor` with its functions as pointers, so that it can be a constant, and the rest as words.
+/// `memledger_abi::Descriptor` with its functions as pointers, which a constant can hold, and the rest as words.
 #[repr(C)]
 pub struct Published {
     before: [AtomicU64; BEFORE],
-    register: unsafe extern "C" fn(*const ModuleTags) -> i64,
-    unregister: unsafe extern "C" fn(*const ModuleTags),
+    register: AtomicPtr<()>,
+    unregister: AtomicPtr<()>,
     after: [AtomicU64; AFTER],
 }
 
 pub static DESCRIPTOR: Published = Published {
     before: before(),
-    register,
-    unregister,
+    register: AtomicPtr::new(if LATE { null_mut() } else { register as *mut () }),
+    unregister: AtomicPtr::new(if LATE { null_mut() } else { unregister as *mut () }),
     after: [const { AtomicU64::new(0) }; AFTER],
 };
+
+/// Whether the functions are published only by a constructor.
+const LATE: bool = cfg!(feature = "by_constructor");
+
+/// The constructor. Placed by `fake_note`, so that object files without a runtime do not keep this code.
+pub extern "C" fn publish() {
+    DESCRIPTOR.register.store(register as *mut (), Ordering::Release);
+    DESCRIPTOR.unregister.store(unregister as *mut (), Ordering::Release);
+}
 
 const fn before() -> [AtomicU64; BEFORE] {
     let mut words = [const { AtomicU64::new(0) }; BEFORE];
@@ -56,10 +66,13 @@ unsafe extern "C" fn unregister(module: *const ModuleTags) {
     unsafe { runtime::unregister_module(&*module) }
 }
 
-/// Puts the note into the object file that uses this macro.
+/// Puts the note and the constructor into the object file that uses this macro.
 #[macro_export]
 macro_rules! fake_note {
     () => {
+        #[used]
+        #[unsafe(link_section = ".init_array.00100")]
+        static PUBLISH: extern "C" fn() = common::fake::publish;
         core::arch::global_asm!(
             ".pushsection .note.memledger, \"a\", @note",
             ".p2align 2",
