@@ -28,6 +28,7 @@ impl fmt::Display for Allocinfo {
             &mut text,
             memledger_formats::allocinfo::Version::V2_0,
         );
+        out.header().map_err(|_| fmt::Error)?;
         for row in &self.rows {
             out.row(&to_allocinfo(row)).map_err(|_| fmt::Error)?;
         }
