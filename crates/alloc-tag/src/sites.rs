@@ -92,7 +92,8 @@ mod tests {
 
     #[inline(never)]
     fn two(bounds: &mut StackBounds) -> u32 {
-        core::hint::black_box(here(bounds))
+        // Other code than `one`, so that the two are not merged.
+        !core::hint::black_box(!here(bounds))
     }
 
     fn count(of: &AtomicU64) -> u64 {
@@ -103,7 +104,8 @@ mod tests {
     fn stacks_become_indexes_and_losses_are_counted() {
         let mut bounds = StackBounds::ZERO;
         assert_eq!((one(&mut bounds), count(&NO_STACK)), (INDEX_FOREIGN, 1));
-        assert!(init(2) && depth() == 2 && !init(2));
+        // One frame: the calls below may be unrolled.
+        assert!(init(1) && depth() == 1 && !init(1));
         let mut seen = [0; 6];
         for (i, seen) in seen.iter_mut().enumerate() {
             *seen = if i % 2 == 0 {
