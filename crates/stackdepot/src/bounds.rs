@@ -1,15 +1,16 @@
 //! Which part of memory is this thread's own stack.
 //!
-//! Theory: a walk reads only addresses from its stack pointer up to the end of the stack, so it cannot fault if that range is
-//! known to be readable. The system says where a thread's stack ends (`hi`). Everything between a stack pointer and
+//! Theory: a walk reads only addresses from its stack pointer up to the end of the stack, so it cannot fault if that
+//! range is known to be readable. The system says where a thread's stack ends (`hi`). Everything between a stack
+//! pointer and
 //! `hi` is stack if it is readable without a gap, for a guard page or a hole divides a stack from whatever is below it.
 //! So when the stack pointer goes below what is known (`lo`), the pages between are asked for, from above; if all
 //! are readable they are known from then on: stacks grow page by page, a page is asked for once.
 //!
-//! A stack pointer elsewhere (`sigaltstack`, green threads) is foreign: nothing is known of it but that the page it points into
-//! is readable, and nothing is kept of it, for its memory may go away while the thread lives. That verdict is
-//! cheap: the first unreadable page below `lo` (`barrier`) makes everything below it foreign. As the main thread's stack
-//! may later grow over that hole, the barrier is asked for again every so many verdicts.
+//! A stack pointer elsewhere (`sigaltstack`, green threads) is foreign: nothing is known of it but that the page it
+//! points into is readable, and nothing is kept of it, for its memory may go away while the thread lives. That
+//! verdict is cheap: the first unreadable page below `lo` (`barrier`) makes everything below it foreign. As the main
+//! thread's stack may later grow over that hole, the barrier is asked for again every so many verdicts.
 
 use crate::platform::Platform;
 

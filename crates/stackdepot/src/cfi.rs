@@ -1,9 +1,9 @@
 //! From `.eh_frame` to a rule.
 //!
-//! Theory: `.eh_frame_hdr` has a sorted table of functions; the entry of a function is a small program whose row for the
-//! PC says where the CFA and the registers are. gimli runs it on a few hundred bytes of stack, without allocation.
-//! Only rbp and the return address matter; whatever cannot be said in a rule ends the walk. Entries of signal
-//! trampolines (augmentation `S`) end it too: what lies beyond was interrupted, it did not call.
+//! Theory: `.eh_frame_hdr` has a sorted table of functions; the entry of a function is a small program whose row for
+//! the PC says where the CFA and the registers are. gimli runs it on a few hundred bytes of stack, without
+//! allocation. Only rbp and the return address matter; whatever cannot be said in a rule ends the walk. Entries of
+//! signal trampolines (augmentation `S`) end it too: what lies beyond was interrupted, it did not call.
 
 use crate::platform::Object;
 use crate::rule::{END, GUESS, KIND_DRAP, KIND_RBP, KIND_RSP, pack};

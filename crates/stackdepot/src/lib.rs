@@ -2,7 +2,8 @@
 //!
 //! A stack becomes one number. A node of the trie stands for "this return address, reached from these inner frames";
 //! it keeps the unwind rule of its return address, so one walk unwinds, hashes and looks up, at a few nanoseconds a
-//! frame, with or without frame pointers. It is made to run inside `malloc`: it does not allocate, block, fault, panic or touch
+//! frame, with or without frame pointers. It is made to run inside `malloc`: it does not allocate, block, fault,
+//! panic or touch
 //! `errno`, and a signal handler may interrupt it anywhere and walk itself.
 //!
 //! | file | idea |

@@ -5,8 +5,8 @@
 //! registration. It and `__libc_stack_end` are taken as weak symbols: an older or another libc lacks them, and then
 //! modules, or the main thread's bounds, are just not known.
 //!
-//! Readability of a page is asked by `rt_sigprocmask` with a senseless `how`: the kernel first copies the set (EFAULT if it
-//! cannot), then refuses `how` (EINVAL). Sandboxes allow this call, and it changes nothing.
+//! Readability of a page is asked by `rt_sigprocmask` with a senseless `how`: the kernel first copies the set (EFAULT
+//! if it cannot), then refuses `how` (EINVAL). Sandboxes allow this call, and it changes nothing.
 
 use crate::platform::{Object, Platform};
 use core::arch::asm;

@@ -1,4 +1,6 @@
-//! A loom model of insertion, inline children and growth: `RUSTFLAGS="--cfg loom" cargo test -p stackdepot --lib --release`.
+//! A loom model of insertion, inline children and growth.
+//!
+//! Run: `RUSTFLAGS="--cfg loom" cargo test -p stackdepot --lib --release`.
 //!
 //! Bound: two threads, up to two insertions each, tables of 2 to 16 slots, at most 3 preemptions (see `check`). Node
 //! numbers come from a plain counter, as the order in which they are handed out does not matter.

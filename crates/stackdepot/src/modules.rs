@@ -1,12 +1,12 @@
 //! Which object files return addresses belonged to, for readers after the fact.
 //!
-//! Theory: an address means something only together with the file that was mapped there. When a node is made, the loader
-//! is asked for that file, and a record of it (place, bias, path, build-id) is kept for ever, so a stack can be
-//! named after `dlclose` or in a core file. A record is filled, then its state is released; slots are claimed by CAS on
-//! the count. Two threads may record the same file twice: harmless.
+//! Theory: an address means something only together with the file that was mapped there. When a node is made, the
+//! loader is asked for that file, and a record of it (place, bias, path, build-id) is kept for ever, so a stack can
+//! be named after `dlclose` or in a core file. A record is filled, then its state is released; slots are claimed by
+//! CAS on the count. Two threads may record the same file twice: harmless.
 //!
-//! `dlclose` ends a record (state 2). If the same file (path, build-id, place, bias) is mapped at the same place again, the record lives
-//! again, so that loading in a loop does not fill the table.
+//! `dlclose` ends a record (state 2). If the same file (path, build-id, place, bias) is mapped at the same place again,
+//! the record lives again, so that loading in a loop does not fill the table.
 
 use crate::platform::{Object, Platform};
 use core::mem::offset_of;
@@ -92,7 +92,8 @@ impl Modules {
     }
 
     fn side(&self, number: u32) -> &Side {
-        // SAFETY: `number` is below CAPACITY, the size of the table, which is never unmapped; all bit patterns are valid.
+        // SAFETY: `number` is below CAPACITY, the size of the table, which is never unmapped; all bit patterns are
+        // valid.
         unsafe { &*self.sides.load(Ordering::Acquire).add(number as usize) }
     }
 

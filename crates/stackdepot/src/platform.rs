@@ -20,8 +20,8 @@ pub struct Object {
 /// The system below the depot.
 ///
 /// # Safety
-/// Implementations must not allocate, block on a lock that an interrupted thread may hold, unwind or change `errno`, and
-/// what they return must be true: the depot reads memory that they say is readable, and uses what they map.
+/// Implementations must not allocate, block on a lock that an interrupted thread may hold, unwind or change `errno`,
+/// and what they return must be true: the depot reads memory that they say is readable, and uses what they map.
 pub unsafe trait Platform {
     /// Reserves `bytes` of address space (a multiple of the page size), not accessible yet. Null: no room.
     fn reserve(&self, bytes: usize) -> *mut u8;

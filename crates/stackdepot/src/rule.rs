@@ -1,10 +1,10 @@
 //! Unwind rules in one word, and their application.
 //!
-//! Theory: at a fixed PC the way to the caller's frame is fixed. Of all that DWARF can say, compilers use little at call
-//! sites: CFA = rsp + k or rbp + k; for functions that realign their stack (gcc's DRAP) CFA = *(rbp + k) with the
-//! caller's rbp at *rbp. The return address is at CFA - 8; the caller's rbp is at a fixed distance below the CFA, or
-//! still in rbp. Everything else ends the walk. Return addresses lie at strictly rising places, so a walk ends, and
-//! each read is checked to lie above the last return address and below the end of the stack.
+//! Theory: at a fixed PC the way to the caller's frame is fixed. Of all that DWARF can say, compilers use little at
+//! call sites: CFA = rsp + k or rbp + k; for functions that realign their stack (gcc's DRAP) CFA = *(rbp + k) with
+//! the caller's rbp at *rbp. The return address is at CFA - 8; the caller's rbp is at a fixed distance below the CFA,
+//! or still in rbp. Everything else ends the walk. Return addresses lie at strictly rising places, so a walk ends,
+//! and each read is checked to lie above the last return address and below the end of the stack.
 //!
 //! ```text
 //! bits 0..3    kind, `KIND_*`

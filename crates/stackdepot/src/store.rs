@@ -1,9 +1,9 @@
 //! Memory of the nodes: one array that grows in place.
 //!
-//! Theory: a node's number is its index for ever, so the array must never move: address space for all nodes is reserved
-//! at the start, and made accessible in steps. Numbers are handed out by counting. A thread whose node is not accessible
-//! yet makes all accessible from the known mark up to the end of its own step, then raises the mark; racing threads
-//! do the same work twice, but below the mark everything is accessible whoever raised it.
+//! Theory: a node's number is its index for ever, so the array must never move: address space for all nodes is
+//! reserved at the start, and made accessible in steps. Numbers are handed out by counting. A thread whose node is
+//! not accessible yet makes all accessible from the known mark up to the end of its own step, then raises the mark;
+//! racing threads do the same work twice, but below the mark everything is accessible whoever raised it.
 
 use crate::node::NodeCell;
 use crate::platform::Platform;

@@ -12,9 +12,9 @@
 //! the same node again in the new table. That is a duplicate; readers merge equal stacks.
 //!
 //! The flag only saves work. If the thread that has it does not run (preempted, or interrupted by the very signal
-//! handler that inserts) until the old table is full, others do the growth with it or without: setting a slot twice to the
-//! same node is one setting, and each step of the exchange is a CAS from a table that is used only once.
-//! Old tables stay mapped, as somebody may still read them; all of them together are no larger than the last.
+//! handler that inserts) until the old table is full, others do the growth with it or without: setting a slot twice
+//! to the same node is one setting, and each step of the exchange is a CAS from a table that is used only once. Old
+//! tables stay mapped, as somebody may still read them; all of them together are no larger than the last.
 
 use crate::node::NodeCell;
 use crate::sync::{AtomicBool, AtomicPtr, Ordering, fence};

@@ -1,12 +1,12 @@
 //! What happens when object files go away.
 //!
-//! Theory: after `dlclose` an address may come to mean other code. The loader is asked for each recorded object; if it is
-//! not there any more, its nodes are dead: no look-up finds them, no inline child leads to them, but old handles can
-//! still be read. Nodes without a module (generated code) die when an object is mapped over them. Should the same
-//! file come back to the same place, its record and, one by one, its nodes live again.
+//! Theory: after `dlclose` an address may come to mean other code. The loader is asked for each recorded object; if
+//! it is not there any more, its nodes are dead: no look-up finds them, no inline child leads to them, but old
+//! handles can still be read. Nodes without a module (generated code) die when an object is mapped over them. Should
+//! the same file come back to the same place, its record and, one by one, its nodes live again.
 //!
-//! No frame of an unloaded object can be on a stack, so no walk is under way through these nodes, but for one in another thread that
-//! loads and runs new code at that address before this runs: it may see the old node once.
+//! No frame of an unloaded object can be on a stack, so no walk is under way through these nodes, but for one in
+//! another thread that loads and runs new code at that address before this runs: it may see the old node once.
 
 use crate::modules::{CAPACITY, LOADED, UNLOADED};
 use crate::node::NodeCell;

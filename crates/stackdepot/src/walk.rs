@@ -1,9 +1,10 @@
 //! The walk: unwinding, hashing and look-up in one.
 //!
-//! Theory: the trie's node for a frame holds the way out of that frame. So a walk is: read the return address, find the child of
-//! the current node for it, apply the child's rule, which gives the place of the next return address. Frames
-//! seen before cost a compare (inline child) or a probe, then a load or two of stack; only a new node asks the loader and reads unwind tables. The
-//! rule of a node is read when a walk first has to leave it, so the outermost node of a walk never needs one.
+//! Theory: the trie's node for a frame holds the way out of that frame. So a walk is: read the return address, find
+//! the child of the current node for it, apply the child's rule, which gives the place of the next return address.
+//! Frames seen before cost a compare (inline child) or a probe, then a load or two of stack; only a new node asks the
+//! loader and reads unwind tables. The rule of a node is read when a walk first has to leave it, so the outermost
+//! node of a walk never needs one.
 
 use crate::bounds::StackBounds;
 use crate::cfi;
@@ -62,8 +63,8 @@ impl<P: Platform> Depot<P> {
     /// `bounds` belongs to this thread alone.
     ///
     /// # Safety
-    /// The word at `sp` is readable, `sp` points into the stack that this thread runs on, and `bounds` was only ever used by
-    /// this thread.
+    /// The word at `sp` is readable, `sp` points into the stack that this thread runs on, and `bounds` was only ever
+    /// used by this thread.
     #[inline]
     pub unsafe fn walk(&self, sp: usize, fp: usize, depth: u32, bounds: &mut StackBounds) -> Walk {
         let view = self.view();
@@ -164,8 +165,8 @@ impl<P: Platform> Depot<P> {
         id
     }
 
-    /// Does a call instruction end at `ra`? A guess that does not meet one was wrong; without this check any word on the
-    /// stack that looks like an address would become a node.
+    /// Does a call instruction end at `ra`? A guess that does not meet one was wrong; without this check any word on
+    /// the stack that looks like an address would become a node.
     fn after_call(&self, ra: usize) -> bool {
         let Some(code) = read_mapped::<7>(&self.platform, ra - 7) else {
             return false;

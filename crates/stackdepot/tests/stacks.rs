@@ -212,9 +212,9 @@ fn generated_code_is_walked_by_frame_pointers() {
 
 #[test]
 fn a_wrong_guess_makes_no_node() {
-    // push rbp; lea rbp, [rsp - 8 * k] would point below; here rbp is made to point at data on the stack:
-    // push rbp; sub rsp, 0x20; mov rdx, 0x123456789abc; mov [rsp+0x10], rdx; lea rbp, [rsp+0x8]; mov rax, rdi; mov rdi, rsi;
-    // call rax; add rsp, 0x20; pop rbp; ret
+    // rbp points at a word of data that looks like an address, as a frame would have it:
+    // push rbp; sub rsp, 0x20; mov rdx, 0x123456789abc; mov [rsp+0x10], rdx; lea rbp, [rsp+0x8];
+    // mov rax, rdi; mov rdi, rsi; call rax; add rsp, 0x20; pop rbp; ret
     let code: Vec<u8> = [
         &[0x55, 0x48, 0x83, 0xec, 0x20, 0x48, 0xba][..],
         &0x1234_5678_9abc_u64.to_le_bytes(),
