@@ -10,7 +10,7 @@ Exit codes:
   0  done (a reader that goes away, as in `memledger allocinfo FILE | head`, is no error)
   1  done, but something was lost or could not be parsed; stderr says what
   2  wrong usage, or failure
-`memledger run` ends with the exit code or by the signal of its command; 127 = command not found, 126 = not executable.";
+  memledger run ends with the exit code or by the signal of its command; 127 = not found, 126 = not executable";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +23,7 @@ Examples:
 
 /// Accounts live memory to the lines that allocated it.
 #[derive(Debug, Parser)]
-#[command(name = "memledger", version, about, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+#[command(name = "memledger", version, disable_help_subcommand = true, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
     /// When to use colour (auto: on a terminal, unless NO_COLOR is set)
     #[arg(long, value_enum, default_value_t = Colour::Auto, global = true, value_name = "WHEN")]
@@ -62,19 +62,22 @@ Examples:
 ";
 
 const RUN_NOTES: &str = "\
-The command runs with its standard streams, signals and exit status as they are without memledger. The report comes when it ends,
-also by a signal: it is taken while the process still has its memory. Snapshots are taken all along, and the one with the most
-bytes is shown, unless --at exit.
+The command runs with its standard streams, signals and exit status as they are without memledger. The report comes \
+when it ends, also by a signal: it is taken while the process still has its memory. Snapshots are taken all along, \
+and the one with the most bytes is shown, unless --at exit.
 
-The command is traced with ptrace to be seen at its end, but not its threads; nor its children, unless --children is given. Programs
-that trace others themselves (gdb, strace) run as usual without --children. A traced program cannot gain privileges by executing a
-setuid program. Where ptrace is not permitted, there are only the snapshots.
+The command is traced with ptrace to be seen at its end, but not its threads; nor its children, unless --children is \
+given. Programs that trace others themselves (gdb, strace) run as usual without --children. A traced program cannot \
+gain privileges by executing a setuid program. Where ptrace is not permitted, there are only the snapshots.
 
-Programs that cannot be measured (statically linked, setuid, with a malloc of their own inside, of another architecture) are run all
-the same, and one line says so.
+Programs that cannot be measured (statically linked, setuid, with a malloc of their own inside, of another \
+architecture) are run all the same, and one line says so.
 
-Exit code: that of the command; if a signal ended it, memledger ends by the same signal. 127 = command not found, 126 = not
-executable, 2 = wrong usage or failure.";
+Exit codes:
+  that of the command; if a signal ended it, memledger ends by the same signal
+  127  command not found
+  126  command not executable
+  2    wrong usage or failure";
 
 /// `memledger run`.
 #[derive(Debug, ClapArgs)]
@@ -157,18 +160,22 @@ Examples:
 ";
 
 const ALLOCINFO_NOTES: &str = "\
-Filters: module (of the kernel, or the shared object; empty = built in, or the executable), func, file: a part of the name; with * or ?
-a pattern for all of it; with = before it exactly it. line: N or N-M. min-size, max-size: bytes, as 4096, 64K, 1.5MiB.
-accurate: yes or no. Of several filters on one key one must match, of different keys all.
+Filters: module (of the kernel, or the shared object; empty = built in, or the executable), func, file: a part of the \
+name; with * or ? a pattern for all of it; with = before it exactly it. line: N or N-M. min-size, max-size: bytes, as \
+4096, 64K, 1.5MiB. accurate: yes or no. Of several filters on one key one must match, of different keys all.
 
 Sort keys: bytes, calls, avg, file, line, module, func; - before one sorts downwards. The default is -bytes.
 
-Kernel: slab pages (alloc_slab_page) and the objects on them are both in the file, so that a plain sum counts them twice. The total line
-says how much.
+Kernel: slab pages (alloc_slab_page) and the objects on them are both in the file, so that a plain sum counts them \
+twice. The total line leaves the pages out, and the lines below it say how much that is.
 
---raw prints the rows in the kernel's text, each as it was read; without --sort, --top and --filter it is the input, byte for byte.
+--raw prints the rows in the kernel's text, each as it was read; without --sort, --top and --filter it is the input, \
+byte for byte.
 
-Exit codes: 0 done; 1 done, but some input could not be parsed, or some memory could not be read; 2 wrong usage or failure.";
+Exit codes:
+  0  done
+  1  done, but some input could not be parsed, or some memory could not be read; stderr says what
+  2  wrong usage or failure";
 
 /// `memledger allocinfo`.
 #[derive(Debug, ClapArgs)]

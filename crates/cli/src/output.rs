@@ -249,7 +249,8 @@ impl Table {
         if entry.unloaded {
             parts.push(format!("{faint}(unloaded){faint:#}"));
         }
-        if let Some(id) = &entry.build_id {
+        // Where not even the function is known, it tells which file is needed.
+        if let Some(id) = entry.build_id.as_ref().filter(|_| row.func.contains("+0x")) {
             parts.push(format!("{faint}build-id:{id}{faint:#}"));
         }
         parts.join(" ")

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How commands are run: without a library (followed only), and with one (traced and read).
@@ -423,9 +424,15 @@ fn report_goes_where_it_shall() {
 
 // With the real library.
 
+/// Another number each time, for names of files.
+fn number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// `memledger run --json` of a command; its report.
 fn measured(args: &[&str], command: &[&str]) -> Option<(i32, serde_json::Value)> {
-    let report = temporary(&format!("{:?}.json", std::thread::current().id()));
+    let report = temporary(&format!("{}.json", number()));
     let out = memledger()
         .env("MEMLEDGER_LIB", library()?)
         .args(["run", "--json", "-o"])
@@ -449,7 +456,7 @@ const HOLDER: &str = r#"
 #include <string.h>
 #include <unistd.h>
 #include <pthread.h>
-static void *keep[1000];
+void *volatile keep[1000];
 __attribute__((noinline)) void small_ones(void) { for (int i = 0; i < 1000; i++) keep[i] = malloc(1000); }
 __attribute__((noinline)) void *large_one(void) { void *p = malloc(3 << 20); memset(p, 1, 3 << 20); return p; }
 static void *other(void *unused) { usleep(50000); _exit(3); return unused; }
@@ -473,7 +480,7 @@ int main(int argc, char **argv) {
 "#;
 
 fn holder() -> Option<String> {
-    let program = temporary(&format!("holder-{:?}", std::thread::current().id()));
+    let program = temporary(&format!("holder-{}", number()));
     let source = program.with_extension("c");
     std::fs::write(&source, HOLDER).unwrap();
     let built = Command::new("cc")
@@ -574,7 +581,7 @@ fn each_process_of_a_tree() {
     }
     let Some(holder) = holder() else { return };
     let script = format!(
-        "{holder} exit & {holder} kill & wait; python3 -c 'x = [bytes(1000) for _ in range(10**5)]'"
+        "{holder} exit & {holder} kill & wait; python3 -c 'import time; x = [bytes(1000) for _ in range(10**5)]; time.sleep(1)'"
     );
     let Some((code, report)) = measured(&["--children"], &["bash", "-c", &script]) else {
         return;
@@ -612,7 +619,7 @@ fn common_programs() {
         &[
             "python3",
             "-c",
-            "x = [str(i) * 20 for i in range(10**5)]; print(len(x))",
+            "import time; x = [bytes(1000) for i in range(10**5)]; time.sleep(1); print(len(x))",
         ],
     )
     .unwrap();

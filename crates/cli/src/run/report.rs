@@ -344,6 +344,7 @@ fn image_json(args: &Run, image: &Image, resolver: &mut Resolver) -> Option<Valu
         "at_seconds": seen.at.as_secs_f64(),
         "lived_seconds": image.lived.as_secs_f64(),
         "snapshots": image.readings,
+        "read_seconds": seen.snapshot.read_time.as_secs_f64(),
         "total": total_json(&all),
         "peak": image.largest().map(|seen| sum_json(&seen.snapshot)),
         "exit": image.exit.as_ref().filter(|_| image.exit_is_end).map(|seen| sum_json(&seen.snapshot)),

@@ -4,6 +4,7 @@
 //! the nodes that live memory is charged to, and those they hang from, are needed for a report.
 
 use memledger_inspect::{Error, Ledger, Snapshot};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -137,15 +138,15 @@ impl Image {
     /// Reads the ledger through task `tid` of the process and keeps it if it is the largest, or the last. Returns what
     /// it took.
     pub(crate) fn read(&mut self, tid: i32, last: bool) -> Duration {
-        let begin = Instant::now();
-        let at = begin.duration_since(self.started);
+        let begin = cpu_time();
+        let at = self.started.elapsed();
         match Snapshot::read(tid.unsigned_abs()) {
             Ok(snapshot) => self.keep(Seen { snapshot, at }, last),
             Err(Error::NotReady { .. } | Error::Dying { .. } | Error::NoSuchProcess { .. })
                 if self.problem.is_some() => {}
             Err(error) => self.problem = Some(without_pid(&error.to_string())),
         }
-        begin.elapsed()
+        cpu_time().saturating_sub(begin)
     }
 
     fn keep(&mut self, mut seen: Seen, last: bool) {
@@ -180,6 +181,11 @@ impl Image {
     pub(crate) fn largest(&self) -> Option<&Seen> {
         self.peak.as_ref().or(self.exit.as_ref())
     }
+}
+
+/// CPU time of this thread: what a reading really takes from others, however busy the machine is.
+pub(crate) fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// The text of an error of the reader without the process id, which the report has before it.

@@ -12,7 +12,7 @@
 //! seized, only periodic snapshots are left.
 
 use super::launch::SIGSTOP;
-use super::snapshots::{End, Image, Schedule};
+use super::snapshots::{End, Image, Schedule, cpu_time};
 use crate::{Failure, Result};
 use memledger_ptrace::{self as ptrace, Event};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -399,12 +399,12 @@ impl Tracer {
 
     /// Periodic snapshots.
     fn tick(&mut self) {
-        let begin = Instant::now();
+        let begin = cpu_time();
         let pids: Vec<i32> = self.processes.keys().copied().collect();
         for pid in pids {
             self.look(pid);
         }
-        self.schedule.taken(begin.elapsed());
+        self.schedule.taken(cpu_time().saturating_sub(begin));
     }
 
     fn look(&mut self, pid: i32) {
