@@ -41,7 +41,7 @@ pub fn depth() -> u32 {
 /// # Safety
 /// As [`Depot::walk`]: `sp` points into the stack that this thread runs on, and `bounds` is this thread's own.
 #[inline]
-pub unsafe fn site(sp: usize, fp: usize, bounds: &mut StackBounds) -> u32 {
+pub unsafe fn site(sp: usize, fp: usize, bounds: &StackBounds) -> u32 {
     // SAFETY: by the contract.
     let walk = unsafe { DEPOT.walk(sp, fp, depth(), bounds) };
     match walk.node() {

@@ -11,8 +11,12 @@
 //! points into is readable, and nothing is kept of it, for its memory may go away while the thread lives. That
 //! verdict is cheap: the first unreadable page below `lo` (`barrier`) makes everything below it foreign. As the main
 //! thread's stack may later grow over that hole, the barrier is asked for again every so many verdicts.
+//!
+//! A signal handler may interrupt a walk and use the same bounds: each field is one word, every value that is written was
+//! true when it was found, and stays true for as long as the thread lives.
 
 use crate::platform::Platform;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
@@ -26,10 +30,10 @@ const RECHECK: u32 = 256;
 /// What is known of one thread's stack. Keep one for each thread, zeroed at its start ([`StackBounds::ZERO`]).
 #[derive(Debug)]
 pub struct StackBounds {
-    lo: usize,
-    hi: usize,
-    barrier: usize,
-    patience: u32,
+    lo: AtomicUsize,
+    hi: AtomicUsize,
+    barrier: AtomicUsize,
+    patience: AtomicU32,
 }
 
 impl Default for StackBounds {
@@ -41,22 +45,25 @@ impl Default for StackBounds {
 impl StackBounds {
     /// Nothing known yet.
     pub const ZERO: Self = Self {
-        lo: 0,
-        hi: 0,
-        barrier: 0,
-        patience: 0,
+        lo: AtomicUsize::new(0),
+        hi: AtomicUsize::new(0),
+        barrier: AtomicUsize::new(0),
+        patience: AtomicU32::new(0),
     };
 
     /// The known stack, `(lowest address, end)`; empty if nothing is known.
     pub fn known(&self) -> (usize, usize) {
-        (self.lo.min(self.hi), self.hi)
+        (
+            self.lo.load(Relaxed).min(self.hi.load(Relaxed)),
+            self.hi.load(Relaxed),
+        )
     }
 
     /// Last 8-aligned word that a walk from `sp` may read.
     #[inline]
-    pub(crate) fn last_word(&mut self, platform: &impl Platform, sp: usize) -> usize {
-        if self.lo <= sp && sp < self.hi {
-            self.hi - 8
+    pub(crate) fn last_word(&self, platform: &impl Platform, sp: usize) -> usize {
+        if self.lo.load(Relaxed) <= sp && sp < self.hi.load(Relaxed) {
+            self.hi.load(Relaxed) - 8
         } else {
             self.establish(platform, sp) - 8
         }
@@ -65,42 +72,46 @@ impl StackBounds {
     /// End of what may be read from `sp` on.
     #[cold]
     #[inline(never)]
-    fn establish(&mut self, platform: &impl Platform, sp: usize) -> usize {
+    fn establish(&self, platform: &impl Platform, sp: usize) -> usize {
         let page = sp & !(PAGE - 1);
         let foreign = page + PAGE;
-        if self.hi == 0 {
-            // Never 0 again, so that it is asked once; nothing is below the first page.
-            self.hi = (platform.stack_end() & !7).max(8);
-            self.lo = self.hi.next_multiple_of(PAGE);
+        let (mut lo, mut hi) = (self.lo.load(Relaxed), self.hi.load(Relaxed));
+        if hi == 0 {
+            // Never 0 again, so that it is asked once; nothing is below the first page. `lo` first: a handler that comes
+            // between must not take [0, hi) for known.
+            hi = (platform.stack_end() & !7).max(8);
+            lo = hi.next_multiple_of(PAGE);
+            self.lo.store(lo, Relaxed);
+            self.hi.store(hi, Relaxed);
         }
-        let near = sp < self.hi && self.lo - page <= MAX_GAP && self.hi - page <= MAX_STACK;
+        let near = sp < hi && lo.saturating_sub(page) <= MAX_GAP && hi - page <= MAX_STACK;
         if !near || self.behind_barrier(platform, page) {
             return foreign;
         }
-        let mut below = self.lo;
+        let mut below = lo;
         while below > page {
             if !platform.readable(below - PAGE) {
-                self.barrier = below;
-                self.patience = RECHECK;
+                self.barrier.store(below, Relaxed);
+                self.patience.store(RECHECK, Relaxed);
                 return foreign;
             }
             below -= PAGE;
         }
-        self.lo = page;
-        self.barrier = 0;
-        self.hi
+        self.lo.store(page, Relaxed);
+        self.barrier.store(0, Relaxed);
+        hi
     }
 
-    fn behind_barrier(&mut self, platform: &impl Platform, page: usize) -> bool {
-        if page >= self.barrier {
+    fn behind_barrier(&self, platform: &impl Platform, page: usize) -> bool {
+        if page >= self.barrier.load(Relaxed) {
             return false;
         }
-        if self.patience > 0 {
-            self.patience -= 1;
+        if self.patience.load(Relaxed) > 0 {
+            self.patience.fetch_sub(1, Relaxed);
             return true;
         }
-        self.patience = RECHECK;
-        !platform.readable(self.barrier - PAGE)
+        self.patience.store(RECHECK, Relaxed);
+        !platform.readable(self.barrier.load(Relaxed) - PAGE)
     }
 }
 
@@ -151,7 +162,7 @@ mod tests {
     #[test]
     fn each_page_is_asked_for_once() {
         let p = fake(10..20, 19 * PAGE + 128);
-        let mut b = StackBounds::ZERO;
+        let b = StackBounds::ZERO;
         let hi = 19 * PAGE + 128;
         assert_eq!(b.last_word(&p, 18 * PAGE + 8), hi - 8);
         assert_eq!(p.asked.get(), 2);
@@ -165,7 +176,7 @@ mod tests {
     #[test]
     fn beyond_a_hole_only_the_page_itself() {
         let p = fake((2..8).chain(10..20), 20 * PAGE);
-        let mut b = StackBounds::ZERO;
+        let b = StackBounds::ZERO;
         for _ in 0..100 {
             assert_eq!(b.last_word(&p, 4 * PAGE + 8), 5 * PAGE - 8);
         }
@@ -181,15 +192,15 @@ mod tests {
     #[test]
     fn above_the_end_and_without_an_end() {
         let p = fake(0..64, 20 * PAGE);
-        let mut b = StackBounds::ZERO;
+        let b = StackBounds::ZERO;
         assert_eq!(b.last_word(&p, 30 * PAGE + 8), 31 * PAGE - 8);
         assert_eq!(p.asked.get(), 0);
         let p = fake(0..64, 0);
-        let mut b = StackBounds::ZERO;
+        let b = StackBounds::ZERO;
         assert_eq!(b.last_word(&p, 30 * PAGE + 8), 31 * PAGE - 8);
         assert_eq!(p.asked.get(), 0);
         let far = fake(0..64, 1 << 40);
-        let mut b = StackBounds::ZERO;
+        let b = StackBounds::ZERO;
         assert_eq!(b.last_word(&far, 30 * PAGE), 31 * PAGE - 8);
         assert_eq!(far.asked.get(), 0);
     }

@@ -60,13 +60,13 @@ impl<P: Platform> Depot<P> {
     /// seen. The walk ends early where no caller is known.
     ///
     /// `sp` is the address of the stack word that holds the first return address, `fp` is rbp as it was on entry.
-    /// `bounds` belongs to this thread alone.
+    /// `bounds` belongs to this thread alone (and to its signal handlers).
     ///
     /// # Safety
     /// The word at `sp` is readable, `sp` points into the stack that this thread runs on, and `bounds` was only ever
     /// used by this thread.
     #[inline]
-    pub unsafe fn walk(&self, sp: usize, fp: usize, depth: u32, bounds: &mut StackBounds) -> Walk {
+    pub unsafe fn walk(&self, sp: usize, fp: usize, depth: u32, bounds: &StackBounds) -> Walk {
         let view = self.view();
         if view.base.is_null() || sp & 7 != 0 || !usable(sp) {
             return Walk::NONE;

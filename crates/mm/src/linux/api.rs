@@ -21,7 +21,7 @@ fn index(sp: usize, fp: usize) -> u32 {
         return tag;
     }
     // SAFETY: `sp` and `fp` are of this call; the bounds are this thread's.
-    unsafe { alloc_tag::sites::site(sp, fp, &mut *tls::bounds()) }
+    unsafe { alloc_tag::sites::site(sp, fp, &*tls::bounds()) }
 }
 
 /// `size` bytes, aligned to 8, and to 16 if `size` is a multiple of 16. Null: out of memory.
