@@ -554,15 +554,53 @@ fn threads(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The first thread of the process that is alive.
+/// The first thread of the process that is alive and will be.
 fn living_thread(pid: i32) -> Option<i32> {
-    threads(pid).into_iter().find(|tid| {
-        let state =
-            std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        // The state follows the name, which is in parentheses and may hold anything.
-        let state = state
-            .rsplit_once(") ")
-            .and_then(|(_, rest)| rest.chars().next());
-        state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
-    })
+    threads(pid)
+        .into_iter()
+        .find(|tid| lives(pid, *tid).unwrap_or(false))
+}
+
+/// Whether a thread goes on: it is neither gone, nor exiting, nor killed as all threads are when the process ends (SIGKILL
+/// is pending in each of them then).
+fn lives(pid: i32, tid: i32) -> Option<bool> {
+    const EXITING: u64 = 0x4; // PF_EXITING of the kernel's include/linux/sched.h
+    const SIGKILL: u64 = 1 << (Signal::SIGKILL as i32 - 1);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The other fields follow the name, which is in parentheses and may hold anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let pending = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigPnd:"))?;
+    let pending = u64::from_str_radix(pending.trim(), 16).ok()?;
+    Some(!matches!(state, "Z" | "X" | "x") && flags & EXITING == 0 && pending & SIGKILL == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_thread_lives() {
+        let pid = std::process::id().cast_signed();
+        assert_eq!(lives(pid, pid), Some(true));
+        assert!(threads(pid).contains(&pid));
+        assert_eq!(status_field(pid, "Tgid:"), Some(pid));
+        assert_eq!(lives(pid, -1), None);
+    }
+
+    #[test]
+    fn a_zombie_does_not() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let begin = Instant::now();
+        while living_thread(pid).is_some() {
+            assert!(begin.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(child.wait().unwrap().success());
+    }
 }
