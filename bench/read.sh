@@ -36,7 +36,7 @@ mkfifo "$lab/in" && exec 7<>"$lab/in"
 LD_PRELOAD=$preload "$lab/live" <"$lab/in" >"$lab/said" 7>&- &
 pid=$!
 for ((i = 0; i < 600; i++)); do
-    grep -q ready "$lab/said" && break
+    grep -qs ready "$lab/said" && break
     kill -0 "$pid" 2>/dev/null || { echo "read.sh: the program ended early" >&2; exit 2; }
     sleep 0.1
 done

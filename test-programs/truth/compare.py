@@ -122,8 +122,8 @@ def main():
     if known_file != "-":
         by_func = collections.defaultdict(lambda: [0, 0])
         for func, _, size, calls, *_ in table:
-            by_func[func][0] += size
-            by_func[func][1] += calls
+            by_func[func.removesuffix("::{{closure}}").split("::")[-1]][0] += size
+            by_func[func.removesuffix("::{{closure}}").split("::")[-1]][1] += calls
         for line in open(known_file):
             word, func, calls, size = line.split()
             got = by_func[func]

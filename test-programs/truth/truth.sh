@@ -25,6 +25,7 @@ lab=$(mktemp -d "${TMPDIR:-/tmp}/memledger-truth.XXXXXX") || exit 2
 trap 'rm -rf "$lab"' EXIT
 gcc -O1 -g -fPIC -shared -fno-builtin -o "$lab/logger.so" "$here/logger.c" -lgcc_s || exit 2
 g++ -O1 -g -pthread -fno-builtin -o "$lab/known" "$here/known.cc" || exit 2
+rustc --edition 2024 -O -g -o "$lab/hold" "$here/hold.rs" || exit 2
 cd "$lab" || exit 2
 generate_c 12 >small.c
 generate_sql 3000 >work.sql
@@ -55,7 +56,7 @@ truth() {
         "${fixed[@]}" valgrind -q --tool=dhat --run-libc-freeres=no --run-cxx-freeres=no --num-callers=16 --dhat-out-file="$dfile" "$@" >/dev/null 2>"$name.err3" ||
             true # the status is the program's own
     fi
-    [ "$name" = known ] && known=$name.out
+    grep -q '^known ' "$name.out" && known=$name.out
     if ! [ -s "$name.json" ]; then
         echo "FAIL $name (no report): $(tail -n 2 "$name.err")"
         failed=$((failed + 1))
@@ -70,13 +71,14 @@ truth() {
 }
 
 truth known ./known
+truth rust ./hold
 truth python "$(real_python)" -S -E "$here/hold.py"
 truth sqlite sqlite3 :memory: '.read work.sql'
 truth git git -C repo rev-list --all --objects
 truth perl perl "$here/hold.pl"
 # shellcheck disable=SC2016 # for the bash under test
 truth bash bash -c 'for ((i = 0; i < 6000; i++)); do a[i]="text $i"; declare "v$i=$i$i"; done; f() { echo in "$1"; }; f "${#a[@]}"'
-truth cc1 "$(gcc -print-prog-name=cc1)" -quiet -O2 small.c -o small.s
+truth cc1 "$(gcc -print-prog-name=cc1)" -quiet -imultiarch x86_64-linux-gnu -O2 small.c -o small.s
 truth clang clang -cc1 -triple x86_64-pc-linux-gnu -emit-obj -O1 -disable-free -internal-isystem "$(clang -print-resource-dir)/include" \
     -internal-externc-isystem /usr/include/x86_64-linux-gnu -internal-externc-isystem /usr/include -x c small.c -o small.o
 echo "$passed passed, $failed failed, $skipped skipped"
