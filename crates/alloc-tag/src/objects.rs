@@ -55,9 +55,9 @@ impl Runtime {
         field!(self, register) != 0
     }
 
-    /// Has registered a module.
+    /// Has decided which slot to use. (Not to be told from its table: the modules seen so far may have no tags.)
     pub(crate) fn active(&self) -> bool {
-        field!(self, tags) != 0
+        self.slot() != 0
     }
 
     pub(crate) fn tags(&self) -> u64 {

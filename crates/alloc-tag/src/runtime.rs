@@ -6,8 +6,8 @@
 //!
 //! A runtime's [`memledger_abi::Descriptor`] must have `magic`, `version`, `size`, `register` and `unregister` set statically
 //! or by the earliest constructor, because the constructors of other objects may call `register` first. After each
-//! registration it must publish [`tags_address`], [`tag_count_address`], [`lost_tags_address`] and the slot that
-//! [`register_module`] returned.
+//! registration it must publish the slot that [`register_module`] returned (which marks it as active), [`tags_address`],
+//! [`tag_count_address`] and [`lost_tags_address`].
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -142,7 +142,7 @@ fn functions(rows: &str, source: &Path) -> BTreeMap<String, Vec<String>> {
     modules
 }
 
-fn expected(runtime: bool) -> BTreeMap<String, Vec<String>> {
+fn expected() -> BTreeMap<String, Vec<String>> {
     let common = [
         "common::Holder<_>::method::{{closure}}",
         "common::dead",
@@ -164,7 +164,7 @@ fn expected(runtime: bool) -> BTreeMap<String, Vec<String>> {
         "app::main",
         "app::plugins",
     ];
-    let mut modules = BTreeMap::from([
+    BTreeMap::from([
         (String::new(), with(&[&app[..], &rest].concat())),
         ("libplugin_a".into(), with(&["plugin_a::plugin_run"])),
         ("libcopy_of_a".into(), with(&["plugin_a::plugin_run"])),
@@ -172,11 +172,7 @@ fn expected(runtime: bool) -> BTreeMap<String, Vec<String>> {
             "libplugin_b".into(),
             with(&["plugin_b::plugin_run", "plugin_b::inner::never_called"]),
         ),
-    ]);
-    if runtime {
-        modules.insert("libruntime".into(), with(&[]));
-    }
-    modules
+    ])
 }
 
 /// One build at a time.
@@ -210,12 +206,7 @@ fn check(builder: &Builder, made_by_lld: bool) {
             let of_b = found["libplugin_b"].clone();
             found.retain(|module, list| !(module.starts_with("libmany") && *list == of_b));
             assert_eq!(all - found.len(), 40);
-            assert_eq!(
-                found,
-                expected(preload),
-                "{} {profile} {scenario}",
-                builder.linker
-            );
+            assert_eq!(found, expected(), "{} {profile} {scenario}", builder.linker);
         }
         println!("{} {profile}: ok", builder.linker);
     }

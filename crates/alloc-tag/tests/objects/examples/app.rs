@@ -8,7 +8,7 @@ use common::fake::Seen;
 use memledger_abi::{FIRST_TAG, TAG_LOADED, TagRow};
 
 #[cfg(feature = "linked")]
-common::fake_note!();
+common::fake_note!(common::fake);
 
 type Run = extern "C" fn(extern "C" fn() -> u32) -> u32;
 type See = extern "C" fn() -> Seen;
@@ -18,14 +18,19 @@ struct Library(*mut c_void);
 impl Library {
     fn open(path: &Path) -> Library {
         let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a C string; the constructors are of this package.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        assert!(!handle.is_null(), "{}", unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) }.to_string_lossy());
+        // SAFETY: after a failed `dlopen` there is a message.
+        let error = || unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) }.to_string_lossy();
+        assert!(!handle.is_null(), "{}", error());
         Library(handle)
     }
 
     fn symbol<F: Copy>(&self, name: &str) -> Option<F> {
         let name = CString::new(name).unwrap();
+        // SAFETY: a C string and an open handle.
         let address = unsafe { libc::dlsym(self.0, name.as_ptr() as *const c_char) };
+        // SAFETY: the callers name the type that the symbol has in this package.
         (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
     }
 
@@ -34,14 +39,17 @@ impl Library {
     }
 
     fn close(self) {
+        // SAFETY: an open handle, given up here.
         assert_eq!(unsafe { libc::dlclose(self.0) }, 0);
     }
 }
 
 fn is_loaded(path: &Path) -> bool {
     let name = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a C string; loads nothing.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     if !handle.is_null() {
+        // SAFETY: an open handle.
         unsafe { libc::dlclose(handle) };
     }
     !handle.is_null()
@@ -68,10 +76,12 @@ extern "C" fn look() -> u32 {
 fn row(index: u32) -> &'static TagRow {
     let seen = all_seen()[0];
     assert!((FIRST_TAG..FIRST_TAG + seen.count).contains(&index), "{index}");
+    // SAFETY: the table has `count` rows and stays for ever.
     unsafe { &*(seen.tags as *const TagRow).add((index - FIRST_TAG) as usize) }
 }
 
 fn text(start: u64, len: u32) -> &'static str {
+    // SAFETY: address and length from a row; strings of rows stay for ever.
     std::str::from_utf8(unsafe { std::slice::from_raw_parts(start as *const u8, len as usize) }).unwrap()
 }
 

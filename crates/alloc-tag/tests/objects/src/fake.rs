@@ -66,13 +66,13 @@ unsafe extern "C" fn unregister(module: *const ModuleTags) {
     unsafe { runtime::unregister_module(&*module) }
 }
 
-/// Puts the note and the constructor into the object file that uses this macro.
+/// Puts the note and the constructor into the object file that uses this macro. Argument: the path of this module.
 #[macro_export]
 macro_rules! fake_note {
-    () => {
+    ($($fake:ident)::+) => {
         #[used]
         #[unsafe(link_section = ".init_array.00100")]
-        static PUBLISH: extern "C" fn() = common::fake::publish;
+        static PUBLISH: extern "C" fn() = $($fake)::+::publish;
         core::arch::global_asm!(
             ".pushsection .note.memledger, \"a\", @note",
             ".p2align 2",
@@ -81,7 +81,7 @@ macro_rules! fake_note {
             ".zero 2",
             "77: .quad {descriptor} - 77b",
             ".popsection",
-            descriptor = sym common::fake::DESCRIPTOR,
+            descriptor = sym $($fake)::+::DESCRIPTOR,
         );
     };
 }
