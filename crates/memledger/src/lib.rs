@@ -133,14 +133,39 @@ unsafe extern "C" fn entry_realloc(p: *mut u8, align: usize, size: usize) -> *mu
 }
 
 unsafe extern "C" fn alloc_at(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
-    // SAFETY: `sp` and `fp` come from the entry; `align` is a layout's.
+    // SAFETY: `sp` and `fp` come from the entry; a class of small sizes.
     unsafe {
-        if align <= 8 {
-            mm::linux::allocate(size, sp, fp)
+        if align <= 8 && size <= 1024 {
+            let class = mm::class::class_of(size);
+            mm::linux::allocate_fast(
+                class,
+                || alloc_for_site(size, sp, fp),
+                || alloc_slow(size, align, sp, fp),
+            )
         } else {
-            mm::linux::allocate_aligned(size, align, sp, fp)
+            alloc_slow(size, align, sp, fp)
         }
     }
+}
+
+#[inline(never)]
+unsafe extern "C" fn alloc_for_site(size: usize, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: as in `alloc_at`, which calls it for small sizes.
+    unsafe {
+        let p = mm::linux::allocate_for_site(mm::class::class_of(size), sp, fp);
+        if p.is_null() {
+            alloc_slow(size, 8, sp, fp)
+        } else {
+            p
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn alloc_slow(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: `sp` and `fp` come from the entry; `align` is a layout's.
+    unsafe { mm::linux::allocate_aligned(size, align, sp, fp) }
 }
 
 unsafe extern "C" fn zeroed_at(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {

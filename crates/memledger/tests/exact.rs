@@ -56,12 +56,7 @@ const STEPS: usize = 3000;
 
 /// The tags of this test, on lines of their own.
 fn tags() -> [&'static CodeTag; 4] {
-    [
-        alloc_tag!(),
-        alloc_tag!(),
-        alloc_tag!(),
-        alloc_tag!(),
-    ]
+    [alloc_tag!(), alloc_tag!(), alloc_tag!(), alloc_tag!()]
 }
 
 struct Object {
@@ -78,7 +73,11 @@ impl Rng {
         (self.0 % n) as usize
     }
     fn size(&mut self) -> usize {
-        let bits = if self.below(500) == 0 { 25 } else { self.below(14) };
+        let bits = if self.below(500) == 0 {
+            25
+        } else {
+            self.below(14)
+        };
         1 + self.below(2 << bits)
     }
 }
@@ -88,7 +87,14 @@ fn step(rng: &mut Rng, mine: &mut Vec<Object>, shared: &[Mutex<Vec<Object>>]) {
         0..=4 => {
             let (tag, n) = (rng.below(4), rng.size());
             let zeroed = rng.below(2) == 0;
-            let data = alloc_hooks_tag!(tags()[tag], if zeroed { vec![0u8; n] } else { Vec::with_capacity(n) });
+            let data = alloc_hooks_tag!(
+                tags()[tag],
+                if zeroed {
+                    vec![0u8; n]
+                } else {
+                    Vec::with_capacity(n)
+                }
+            );
             mine.push(Object { data, tag });
         }
         5 | 6 if !mine.is_empty() => {
@@ -103,7 +109,10 @@ fn step(rng: &mut Rng, mine: &mut Vec<Object>, shared: &[Mutex<Vec<Object>>]) {
         }
         7 if !mine.is_empty() => {
             let object = mine.swap_remove(rng.below(mine.len() as u64));
-            shared[rng.below(THREADS as u64)].lock().unwrap().push(object);
+            shared[rng.below(THREADS as u64)]
+                .lock()
+                .unwrap()
+                .push(object);
         }
         8 => drop(shared[rng.below(THREADS as u64)].lock().unwrap().pop()),
         9 if rng.below(20) == 0 => {
@@ -126,7 +135,10 @@ fn step(rng: &mut Rng, mine: &mut Vec<Object>, shared: &[Mutex<Vec<Object>>]) {
 fn check(shared: &[Mutex<Vec<Object>>], own: &[Mutex<Vec<Object>>]) {
     // The whole process, before anything else is allocated.
     let (bytes, calls) = memledger::total();
-    assert_eq!((bytes as i64, calls as i64), (BYTES.load(Ordering::Relaxed), CALLS.load(Ordering::Relaxed)));
+    assert_eq!(
+        (bytes as i64, calls as i64),
+        (BYTES.load(Ordering::Relaxed), CALLS.load(Ordering::Relaxed))
+    );
     // The rows of the tags.
     let mut want = [(0u64, 0u64); 4];
     for objects in shared.iter().chain(own) {
@@ -137,7 +149,18 @@ fn check(shared: &[Mutex<Vec<Object>>], own: &[Mutex<Vec<Object>>]) {
     }
     let report = memledger::allocinfo().unwrap();
     for (tag, want) in tags().iter().zip(want) {
-        let row = report.rows.iter().find(|r| r.file == tag.file() && r.line == tag.line()).unwrap_or_else(|| panic!("no row for {}:{} (index {})", tag.file(), tag.line(), tag.index()));
+        let row = report
+            .rows
+            .iter()
+            .find(|r| r.file == tag.file() && r.line == tag.line())
+            .unwrap_or_else(|| {
+                panic!(
+                    "no row for {}:{} (index {})",
+                    tag.file(),
+                    tag.line(),
+                    tag.index()
+                )
+            });
         assert_eq!((row.bytes, row.calls), want, "line {}", tag.line());
     }
     let sum: u64 = report.rows.iter().map(|r| r.bytes).sum();
@@ -173,9 +196,13 @@ fn rows_equal_the_books_at_every_quiet_point() {
         for _ in 0..ROUNDS {
             quiet.wait();
             // A failure must not leave the threads waiting.
-            let ok = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&shared, &own)));
+            let ok =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&shared, &own)));
             if let Err(e) = ok {
-                let text = e.downcast_ref::<String>().map(String::as_str).or(e.downcast_ref::<&str>().copied());
+                let text = e
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or(e.downcast_ref::<&str>().copied());
                 eprintln!("{}", text.unwrap_or("panicked"));
                 failed.fetch_add(1, Ordering::Relaxed);
             }

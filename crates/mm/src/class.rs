@@ -49,6 +49,22 @@ pub fn class_of(size: usize) -> usize {
     }
 }
 
+static TABLE_16: [u8; TABLE_MAX / 16 + 1] = {
+    let mut t = [0u8; TABLE_MAX / 16 + 1];
+    let mut i = 0;
+    while i < t.len() {
+        t[i] = compute(if i == 0 { 16 } else { i * 16 }) as u8;
+        i += 1;
+    }
+    t
+};
+
+/// The class for `size` bytes whose slots are 16-aligned, if `size` (which may be 0) is at most 1024.
+#[inline(always)]
+pub fn class_of_16(size: usize) -> Option<usize> {
+    (size <= TABLE_MAX).then(|| TABLE_16[(size + 15) >> 4] as usize)
+}
+
 /// The smallest class whose slots hold `size` bytes and are all aligned to `align` (a power of two, at most 64 KiB: slabs
 /// begin at unit borders); `None` if only a large object will do.
 pub fn class_aligned(size: usize, align: usize) -> Option<usize> {
@@ -114,6 +130,15 @@ mod tests {
             }
         }
         assert_eq!(size_of_class(CLASSES - 1), MAX_SMALL);
+    }
+
+    #[test]
+    fn sixteen_aligned_classes() {
+        for size in 0..=TABLE_MAX {
+            let slot = size_of_class(class_of_16(size).unwrap());
+            assert!(slot >= size && slot % 16 == 0 && slot < size.max(1) + 16 + size / 8);
+        }
+        assert_eq!(class_of_16(TABLE_MAX + 1), None);
     }
 
     #[test]

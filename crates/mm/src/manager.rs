@@ -25,7 +25,7 @@ use crate::platform::{Misuse, Platform};
 use crate::slab::locate;
 use crate::unit::{Unit, get};
 use core::mem::size_of;
-use core::ptr::null_mut;
+use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use memledger_abi::{KIND_BUMP, KIND_CONTINUED, KIND_LARGE, KIND_SLAB};
 
@@ -112,33 +112,65 @@ impl<P: Platform> Manager<P> {
         self.cell_bytes.load(Ordering::Relaxed) as usize
     }
 
+    /// Takes a slot from this thread's stack of `class` and charges it to `index` (not 0): the common case, for callers that
+    /// have another way for the rest. `None`: the stack is empty, or this is a signal handler inside the manager.
+    #[inline(always)]
+    pub fn pop(&self, class: usize, index: u32) -> Option<NonNull<u8>> {
+        let thread = P::thread();
+        // SAFETY: 1. `thread` is this thread's slot, which no other thread touches; signal handlers on this thread leave
+        // `heap` alone while `busy` is set; 2. `heap` is a heap of this thread or the empty one, whose stacks are all
+        // empty, so that nothing is written to it; 3. entries between base and top are valid; 4. `class` is below CLASSES.
+        unsafe {
+            if (&raw const (*thread).busy).read_volatile() != 0 {
+                return None;
+            }
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            let stack = (&raw mut (*(*thread).heap).stacks)
+                .cast::<crate::heap::Stack>()
+                .add(class);
+            let top = (*stack).top;
+            let some = top != (*stack).base;
+            let mut e = Entry { slot: 0, cell: 0 };
+            if some {
+                e = *top.sub(1);
+                (*stack).top = top.sub(1);
+            }
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
+            if some {
+                // An entry's slot is an address of the arena: not null.
+                return Some(NonNull::new_unchecked(Self::charge(e, index)));
+            }
+        }
+        None
+    }
+
     /// A slot of `class` charged to `index` (not 0); null when out of memory.
     #[inline(always)]
     pub fn alloc_class(&self, class: usize, index: u32) -> *mut u8 {
+        match self.pop(class, index) {
+            Some(p) => p.as_ptr(),
+            None => self.alloc_slow(class, index),
+        }
+    }
+
+    /// What [`Manager::pop`] could not do.
+    #[cold]
+    #[inline(never)]
+    extern "C" fn alloc_slow(&self, class: usize, index: u32) -> *mut u8 {
         let thread = P::thread();
-        // SAFETY: 1. `thread` is this thread's slot, which no other thread touches; signal handlers on this thread leave
-        // `heap` alone while `busy` is set; 2. `heap` is a heap of this thread or the empty one, whose stacks are all empty, so
-        // that nothing is written to it; 3. entries between base and top are valid; 4. `class` is below CLASSES.
+        // SAFETY: as in `pop`.
         unsafe {
-            if (&raw const (*thread).busy).read_volatile() == 0 {
-                (&raw mut (*thread).busy).write_volatile(1);
-                compiler_fence(Ordering::SeqCst);
-                let stack = (&raw mut (*(*thread).heap).stacks)
-                    .cast::<crate::heap::Stack>()
-                    .add(class);
-                let top = (*stack).top;
-                let p = if top != (*stack).base {
-                    let e = *top.sub(1);
-                    (*stack).top = top.sub(1);
-                    Self::charge(e, index)
-                } else {
-                    self.refill(thread, class, index)
-                };
-                compiler_fence(Ordering::SeqCst);
-                (&raw mut (*thread).busy).write_volatile(0);
-                return p;
+            if (&raw const (*thread).busy).read_volatile() != 0 {
+                return self.alloc_nested(thread, class, index);
             }
-            self.alloc_nested(thread, class, index)
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            let p = self.refill(thread, class, index);
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
+            p
         }
     }
 
@@ -218,7 +250,7 @@ impl<P: Platform> Manager<P> {
     #[inline(always)]
     fn push(&self, class: usize, e: Entry) {
         let thread = P::thread();
-        // SAFETY: as in `alloc_class`; the empty heap's stacks have no room, so that nothing is written to it. `class` is below
+        // SAFETY: as in `pop`; the empty heap's stacks have no room, so that nothing is written to it. `class` is below
         // CLASSES, since it comes from a hot record that `slab::create` wrote.
         unsafe {
             if (&raw const (*thread).busy).read_volatile() == 0 {
@@ -228,17 +260,36 @@ impl<P: Platform> Manager<P> {
                     .cast::<crate::heap::Stack>()
                     .add(class);
                 let top = (*stack).top;
-                if top != (*stack).end {
+                let room = top != (*stack).end;
+                if room {
                     *top = e;
                     (*stack).top = top.add(1);
-                } else {
-                    self.flush_push(thread, class, e);
                 }
                 compiler_fence(Ordering::SeqCst);
                 (&raw mut (*thread).busy).write_volatile(0);
-                return;
+                if room {
+                    return;
+                }
             }
-            self.push_nested(thread, class, e);
+        }
+        self.push_slow(class, e);
+    }
+
+    /// What [`Manager::push`] could not do.
+    #[cold]
+    #[inline(never)]
+    extern "C" fn push_slow(&self, class: usize, e: Entry) {
+        let thread = P::thread();
+        // SAFETY: as in `pop`.
+        unsafe {
+            if (&raw const (*thread).busy).read_volatile() != 0 {
+                return self.push_nested(thread, class, e);
+            }
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            self.flush_push(thread, class, e);
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
         }
     }
 
@@ -329,7 +380,7 @@ impl<P: Platform> Manager<P> {
     }
 
     #[cold]
-    fn free_foreign(&self, p: usize) {
+    extern "C" fn free_foreign(&self, p: usize) {
         if p != 0 {
             self.foreign_frees.fetch_add(1, Ordering::Relaxed);
         }
@@ -337,7 +388,7 @@ impl<P: Platform> Manager<P> {
 
     #[cold]
     #[inline(never)]
-    fn free_other(&self, u: u32, p: usize) {
+    extern "C" fn free_other(&self, u: u32, p: usize) {
         let hot = self.arena.hot(u);
         match get!(hot.kind) {
             KIND_LARGE if get!(hot.start) as usize == p => self.free_large(u, p),
@@ -352,8 +403,6 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Gets a stack entry from central for an empty stack. `busy` is set.
-    #[cold]
-    #[inline(never)]
     unsafe fn refill(&self, thread: *mut ThreadSlot, class: usize, index: u32) -> *mut u8 {
         // SAFETY: `thread` is this thread's slot and `busy` is set: nobody else touches its heap.
         let heap = unsafe { self.heap_of(thread, false) };
@@ -414,8 +463,6 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Makes room in a full stack (the oldest entries go to central) and pushes. `busy` is set.
-    #[cold]
-    #[inline(never)]
     unsafe fn flush_push(&self, thread: *mut ThreadSlot, class: usize, e: Entry) {
         // SAFETY: as in `refill`.
         unsafe {
@@ -519,8 +566,6 @@ impl<P: Platform> Manager<P> {
     }
 
     /// A signal handler allocates while its thread is inside the manager.
-    #[cold]
-    #[inline(never)]
     unsafe fn alloc_nested(&self, thread: *mut ThreadSlot, class: usize, index: u32) -> *mut u8 {
         // SAFETY: `nested` belongs to the first handler that sets `nested_busy`.
         unsafe {
@@ -548,8 +593,6 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    #[cold]
-    #[inline(never)]
     unsafe fn push_nested(&self, thread: *mut ThreadSlot, class: usize, e: Entry) {
         // SAFETY: as in `alloc_nested`. A handler inside a handler inside the manager loses the slot.
         unsafe {

@@ -3,7 +3,7 @@
 use crate::entries;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use mm::class::MAX_SMALL;
+use mm::class::{MAX_SMALL, class_of_16};
 use mm::linux;
 use mm::manager::MAX_REQUEST;
 
@@ -52,7 +52,37 @@ fn rounded(size: usize) -> usize {
 
 /// # Safety
 /// `sp` is the address of the caller's return address, `fp` its frame pointer. So for all functions here.
+#[inline(always)]
 pub(crate) unsafe extern "C" fn malloc_at(size: usize, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: by the contract; a class of the table.
+    unsafe {
+        match class_of_16(size) {
+            Some(class) => linux::allocate_fast(
+                class,
+                || malloc_for_site(size, sp, fp),
+                || malloc_slow(size, sp, fp),
+            ),
+            None => malloc_slow(size, sp, fp),
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn malloc_for_site(size: usize, sp: usize, fp: usize) -> *mut u8 {
+    if let Some(class) = class_of_16(size) {
+        // SAFETY: by the contract; a class of the table.
+        let p = unsafe { linux::allocate_for_site(class, sp, fp) };
+        if !p.is_null() {
+            return p;
+        }
+    }
+    // SAFETY: by the contract.
+    unsafe { malloc_slow(size, sp, fp) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn malloc_slow(size: usize, sp: usize, fp: usize) -> *mut u8 {
     // SAFETY: by the contract.
     let p = unsafe { linux::allocate(rounded(size), sp, fp) };
     if p.is_null() { out_of_memory() } else { p }

@@ -10,18 +10,58 @@ use memledger_abi::{INDEX_UNTRACKED, MODE_NEVER};
 /// `errno` for "out of memory".
 pub const ENOMEM: i32 = libc::ENOMEM;
 
-/// Whom an allocation is charged to.
+/// The index that needs no look at the stack; 0 = the site is charged.
 #[inline(always)]
-fn index(sp: usize, fp: usize) -> u32 {
+fn tag() -> u32 {
     if descriptor::switch().load(Ordering::Relaxed) == 0 {
         return INDEX_UNTRACKED;
     }
-    let tag = alloc_tag::current();
-    if tag != 0 {
-        return tag;
+    alloc_tag::current()
+}
+
+/// Whom an allocation is charged to.
+#[inline(always)]
+fn index(sp: usize, fp: usize) -> u32 {
+    match tag() {
+        0 => site(sp, fp),
+        tag => tag,
     }
+}
+
+#[inline(always)]
+fn site(sp: usize, fp: usize) -> u32 {
     // SAFETY: `sp` and `fp` are of this call; the bounds are this thread's.
     unsafe { alloc_tag::sites::site(sp, fp, &*tls::bounds()) }
+}
+
+/// The common case of an allocation, compact enough to need no stack frame: a slot of `class` from this thread's stack. If there is
+/// no tag, `no_tag` takes over, if there is no slot, `slow`: both allocate from scratch, and are called last.
+///
+/// # Safety
+/// `class` is below `CLASSES`.
+#[inline(always)]
+pub unsafe fn allocate_fast(
+    class: usize,
+    no_tag: impl FnOnce() -> *mut u8,
+    slow: impl FnOnce() -> *mut u8,
+) -> *mut u8 {
+    match tag() {
+        0 => no_tag(),
+        tag => match MM.pop(class, tag) {
+            Some(p) => p.as_ptr(),
+            None => slow(),
+        },
+    }
+}
+
+/// The next best case: a slot of `class` from this thread's stack, charged to the site. Null: take the slow way.
+///
+/// # Safety
+/// `class` is below `CLASSES`; `sp` and `fp` as the module says.
+#[inline(always)]
+pub unsafe fn allocate_for_site(class: usize, sp: usize, fp: usize) -> *mut u8 {
+    MM.pop(class, site(sp, fp))
+        .map_or(core::ptr::null_mut(), |p| p.as_ptr())
 }
 
 /// `size` bytes, aligned to 8, and to 16 if `size` is a multiple of 16. Null: out of memory.

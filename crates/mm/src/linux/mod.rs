@@ -19,8 +19,8 @@ mod sys;
 mod tls;
 
 pub use api::{
-    ENOMEM, SetError, Totals, allocate, allocate_aligned, allocate_zeroed, enabled, free,
-    reallocate, scan, set_enabled, totals, trim, usable_size,
+    ENOMEM, SetError, Totals, allocate, allocate_aligned, allocate_fast, allocate_for_site,
+    allocate_zeroed, enabled, free, reallocate, scan, set_enabled, totals, trim, usable_size,
 };
 pub use descriptor::{address as descriptor_address, descriptor, loss};
 pub use init::init;
