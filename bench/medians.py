@@ -14,6 +14,7 @@ for row in csv.DictReader(open(sys.argv[1])):
         order.append(row["program"])
     if row["config"] not in configs:
         configs.append(row["config"])
+configs.sort(key=lambda c: (c != "glibc", c != "ledger"))
 
 
 def median(rows, key):

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # COMMAND is for the sourcing script
+# shellcheck disable=SC2034,SC2016 # COMMAND is for the sourcing script; shells of its own expand
 # The real programs that real.sh, truth/truth.sh and bench/preload.sh run. Sourced, not run.
 #
 # workload_list: their names. workload_prepare NAME DIR SCALE: makes the input files in DIR; SCALE multiplies the work (1 is
@@ -7,7 +7,7 @@
 # exit status are the same each time. workload_lacks NAME: prints what is not installed, if anything.
 real_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-workload_list() { echo python sqlite git gcc gxx clang xz perl bash node redis threads cargo; }
+workload_list() { echo python sqlite git gcc gxx clang xz perl bash start node redis threads cargo; }
 
 workload_lacks() {
     local need=$1 c
@@ -15,6 +15,7 @@ workload_lacks() {
     python) need=python3 ;;
     sqlite) need=sqlite3 ;;
     gxx | threads) need=g++ ;;
+    start) need="env ls" ;;
     redis) need="redis-server redis-benchmark redis-cli" ;;
     esac
     for c in $need; do
@@ -106,7 +107,7 @@ workload_prepare() {
     gcc | clang) generate_c $((60 * scale)) >medium.c ;;
     gxx) generate_cc $((15 * scale)) >medium.cc ;;
     xz) awk -v n=$((40000 * scale)) 'BEGIN { srand(4); for (i = 0; i < n; i++) print i, int(rand() * 1e9), "some text to compress" }' >data ;;
-    perl | bash | node) echo "$scale" >n ;;
+    perl | bash | node | start) echo "$scale" >n ;;
     redis) echo "$scale" >n ;;
     threads) echo "$scale" >n && g++ -std=gnu++17 -O1 -g -pthread -o threads "$real_dir/threads.cc" ;;
     cargo) prepare_cargo "$scale" ;;
@@ -126,6 +127,7 @@ workload_command() {
     xz) COMMAND=(bash -c 'xz -T2 -4 --block-size=500000 -k -c data > data.xz && sha256sum data.xz && xz -T2 -dc data.xz | sha256sum') ;;
     perl) COMMAND=(perl "$real_dir/work.pl" "$n") ;;
     bash) COMMAND=(bash "$real_dir/work.bash" "$n") ;;
+    start) COMMAND=(sh -c 'i=0; while [ $i -lt $1 ]; do env true && ls / >/dev/null; i=$((i+1)); done; echo $i starts' sh $((150 * n))) ;;
     node) COMMAND=(node "$real_dir/work.js" "$n") ;;
     redis) COMMAND=(bash "$real_dir/redis.bash" "$n") ;;
     threads) COMMAND=(./threads "$n") ;;
