@@ -39,7 +39,7 @@ pub fn depth() -> u32 {
 /// return address into the caller of the allocation function, `fp` is the frame pointer register at that moment.
 ///
 /// # Safety
-/// As [`Depot::walk`]: `sp` points into the stack that this thread runs on, and `bounds` is this thread's own.
+/// As [`Depot::walk`]: `sp` points into the stack that this thread runs on, and `bounds` is of this thread (a signal handler may share it).
 #[inline]
 pub unsafe fn site(sp: usize, fp: usize, bounds: &StackBounds) -> u32 {
     // SAFETY: by the contract.
@@ -76,22 +76,22 @@ mod tests {
 
     /// Calls `site` as an allocation function would: with the address of its own return address.
     #[unsafe(naked)]
-    extern "C" fn here(bounds: &mut StackBounds) -> u32 {
+    extern "C" fn here(bounds: &StackBounds) -> u32 {
         core::arch::naked_asm!("mov rdx, rdi", "mov rdi, rsp", "mov rsi, rbp", "jmp {}", sym from_asm)
     }
 
-    extern "C" fn from_asm(sp: usize, fp: usize, bounds: &mut StackBounds) -> u32 {
+    extern "C" fn from_asm(sp: usize, fp: usize, bounds: &StackBounds) -> u32 {
         // SAFETY: `here` passes its stack pointer; the bounds are the test thread's.
         unsafe { site(sp, fp, bounds) }
     }
 
     #[inline(never)]
-    fn one(bounds: &mut StackBounds) -> u32 {
+    fn one(bounds: &StackBounds) -> u32 {
         core::hint::black_box(here(bounds))
     }
 
     #[inline(never)]
-    fn two(bounds: &mut StackBounds) -> u32 {
+    fn two(bounds: &StackBounds) -> u32 {
         // Other code than `one`, so that the two are not merged.
         !core::hint::black_box(!here(bounds))
     }
@@ -102,16 +102,16 @@ mod tests {
 
     #[test]
     fn stacks_become_indexes_and_losses_are_counted() {
-        let mut bounds = StackBounds::ZERO;
-        assert_eq!((one(&mut bounds), count(&NO_STACK)), (INDEX_FOREIGN, 1));
+        let bounds = StackBounds::ZERO;
+        assert_eq!((one(&bounds), count(&NO_STACK)), (INDEX_FOREIGN, 1));
         // One frame: the calls below may be unrolled.
         assert!(init(1) && depth() == 1 && !init(1));
         let mut seen = [0; 6];
         for (i, seen) in seen.iter_mut().enumerate() {
             *seen = if i % 2 == 0 {
-                one(&mut bounds)
+                one(&bounds)
             } else {
-                two(&mut bounds)
+                two(&bounds)
             };
         }
         assert_eq!((seen[0], seen[1]), (seen[2], seen[3]));
@@ -122,7 +122,7 @@ mod tests {
                 .all(|index| index - SITE_BASE < DEPOT.node_count())
         );
         // SAFETY: address 9 is refused unread: a stack word is aligned.
-        assert_eq!(unsafe { site(9, 0, &mut bounds) }, INDEX_FOREIGN);
+        assert_eq!(unsafe { site(9, 0, &bounds) }, INDEX_FOREIGN);
         assert_eq!((count(&NO_STACK), count(&TABLE_FULL)), (2, 0));
         assert_eq!(lost(Walk::FULL), INDEX_TABLE_FULL);
         assert_eq!(count(&TABLE_FULL), 1);
