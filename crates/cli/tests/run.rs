@@ -357,6 +357,61 @@ fn a_daemon_does_not_keep_us() {
 }
 
 #[test]
+fn where_nothing_may_be_traced() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("skipped: strace is not installed");
+        return;
+    }
+    // What strace traces, nobody else can.
+    for (script, code) in [("exit 7", 7), ("kill -TERM $$", 143), ("exec true", 0)] {
+        let out = Command::new("strace")
+            .args([
+                "-f",
+                "-o",
+                "/dev/null",
+                env!("CARGO_BIN_EXE_memledger"),
+                "run",
+                "--",
+                "sh",
+                "-c",
+                script,
+            ])
+            .env("MEMLEDGER_LIB", harmless_library())
+            .output()
+            .unwrap();
+        let (status, _, err) = text(&out);
+        assert_eq!(status, code, "{script}: {err}");
+        assert!(err.contains("could not be traced"), "{err}");
+    }
+}
+
+#[test]
+fn ignored_child_signals_do_not_hide_the_end() {
+    let run = |command: &[&str]| {
+        let out = Command::new("env")
+            .args([
+                "--ignore-signal=CHLD",
+                env!("CARGO_BIN_EXE_memledger"),
+                "run",
+                "--",
+            ])
+            .args(command)
+            .env("MEMLEDGER_LIB", harmless_library())
+            .output()
+            .unwrap();
+        text(&out)
+    };
+    assert_eq!(run(&["sh", "-c", "exit 7"]).0, 7);
+    let (code, line, _) = run(&["grep", "SigIgn", "/proc/self/status"]);
+    assert_eq!(code, 0);
+    let ignored = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    assert!(
+        ignored & (1 << 16) != 0,
+        "SIGCHLD is not ignored any more: {line}"
+    );
+}
+
+#[test]
 fn static_programs_are_run_all_the_same() {
     let source = temporary("static.c");
     let program = temporary("static");

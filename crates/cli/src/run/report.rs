@@ -1,5 +1,6 @@
 //! The report of a run: for each program its top rows, its sums, and what was lost.
 
+use super::explain;
 use super::snapshots::{End, Image, Seen};
 use super::trace::Outcome;
 use crate::Result;
@@ -9,6 +10,7 @@ use crate::output::{
     Entry, Resolver, Table, Target, clean, counted, grouped, row_json, total_json,
 };
 use memledger_formats::allocinfo::Total;
+use memledger_inspect::preflight::{self, Problem};
 use memledger_inspect::{Snapshot, Sum};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -224,6 +226,7 @@ fn exit_line(image: &Image, table: &Table) -> String {
                 counted(i64::try_from(calls).unwrap_or(i64::MAX), "call")
             )
         }
+        None if image.end == Some(End::Exec) => ended,
         None => format!("{ended}; its memory was not seen then"),
     }
 }
@@ -272,10 +275,23 @@ fn why_not(args: &Run, image: &Image) -> String {
             );
             format!("{size} before it executed another program")
         }
-        (Some(_), _) => "held no memory when seen".to_owned(),
+        (Some(seen), _) => match problem_of(&seen.snapshot) {
+            Some(problem) => format!("not measured: {problem}"),
+            None => "held no memory when seen".to_owned(),
+        },
         (None, Some(problem)) => format!("not measured: {problem}"),
         (None, None) => "not measured: it was gone before it could be read".to_owned(),
     }
+}
+
+/// Why a program that seems to hold nothing could not be measured.
+fn problem_of(snapshot: &Snapshot) -> Option<String> {
+    let exe = snapshot.process.exe.as_os_str();
+    let problems = preflight::preflight(exe, &[]).problems;
+    let problem = problems
+        .iter()
+        .find(|problem| matches!(problem, Problem::OwnAllocator(_)));
+    problem.map(explain)
 }
 
 fn print_json(
