@@ -31,6 +31,8 @@ mod demangle;
 mod error;
 mod files;
 pub mod find;
+#[doc(hidden)]
+pub mod fuzz;
 mod helpers;
 #[allow(unsafe_code)]
 pub mod mem;

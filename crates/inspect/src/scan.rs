@@ -27,7 +27,7 @@ const MAX_BATCH: usize = 32 << 20;
 /// Nodes that may appear while reading.
 const SLACK: u32 = 1 << 16;
 /// Most entries of the dense tables; the rest go to a map.
-const MAX_DENSE: u32 = 1 << 24;
+const MAX_DENSE: u32 = 1 << 22;
 
 /// Sums by index.
 #[derive(Debug, Default)]
@@ -84,7 +84,11 @@ impl Account {
         let mut tag_sums = vec![Sum::default(); tags];
         let mut sites = Vec::new();
         let low = self.low.into_iter().zip(0..);
-        let high = self.high.into_iter().zip(base..);
+        let high = self
+            .high
+            .into_iter()
+            .enumerate()
+            .map(|(i, s)| (s, base.wrapping_add(i as u32)));
         let rest = self.rest.into_iter().map(|(i, s)| (s, i));
         for (sum, index) in low.chain(high).chain(rest).filter(|(s, _)| s.calls > 0) {
             let known = index <= INDEX_FOREIGN;

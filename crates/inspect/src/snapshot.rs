@@ -174,10 +174,11 @@ impl Ledger {
             return Ok(ledger);
         }
         let account = scan::scan(mem, &view);
-        let now = find::check(mem, found.addr)
+        // A descriptor that says `never` all at once is not checked, and not to be followed.
+        let again = find::check(mem, found.addr)
             .ok()
-            .and_then(|d| View::read(mem, &d).ok())
-            .unwrap_or(view);
+            .filter(|d| d.mode & MODE_NEVER == 0);
+        let now = again.and_then(|d| View::read(mem, &d).ok()).unwrap_or(view);
         ledger.set_head(&now);
         ledger.torn_units = account.torn;
         ledger.units = account.units;
@@ -232,7 +233,7 @@ impl Snapshot {
         Self::read_found(mem, process, &found)
     }
 
-    fn read_found(mem: &dyn Memory, process: Process, found: &[Found]) -> Result<Self> {
+    pub(crate) fn read_found(mem: &dyn Memory, process: Process, found: &[Found]) -> Result<Self> {
         let (start, time) = (Instant::now(), SystemTime::now());
         let ledgers: Result<Vec<Ledger>> = found
             .iter()
