@@ -136,6 +136,7 @@ pub(super) fn fill_entry_points() {
 /// Publishes a manager that has been set up. The set-up lock is held.
 pub(super) fn fill(depth: u32, mode: u32, on: bool) {
     fill_entry_points();
+    fill_sites();
     let d = DESCRIPTOR.0.get();
     let depot = alloc_tag::sites::depot();
     let mut loss_at = [0; 8];
@@ -152,10 +153,6 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool) {
         (*d).arena_base = MM.arena.base() as u64;
         (*d).committed_at = MM.arena.committed_at();
         (*d).units = MM.arena.hot_address() as u64;
-        (*d).nodes = depot.nodes_address() as u64;
-        (*d).node_count_at = depot.node_count_at();
-        (*d).modules = depot.modules_address() as u64;
-        (*d).module_count_at = depot.module_count_at();
         (*d).loss_at = loss_at;
         let [mapped, nodes] = depot.meta_bytes_at();
         let tags = alloc_tag::runtime::table_bytes_address();
@@ -165,6 +162,20 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool) {
         (&raw mut (*d).ready).write_volatile(1);
     }
     switch().store(u32::from(on), Ordering::Relaxed);
+}
+
+/// Publishes the depot. The set-up lock is held, or this is the constructor.
+pub(super) fn fill_sites() {
+    let d = DESCRIPTOR.0.get();
+    let depot = alloc_tag::sites::depot();
+    // SAFETY: aligned words; `nodes` last: readers take 0 for "no nodes".
+    unsafe {
+        (&raw mut (*d).node_count_at).write_volatile(depot.node_count_at());
+        (&raw mut (*d).modules).write_volatile(depot.modules_address() as u64);
+        (&raw mut (*d).module_count_at).write_volatile(depot.module_count_at());
+        core::sync::atomic::fence(Ordering::Release);
+        (&raw mut (*d).nodes).write_volatile(depot.nodes_address() as u64);
+    }
 }
 
 /// Writes the process's own number; again in a forked child.

@@ -10,6 +10,8 @@ use memledger_abi::MODE_NEVER;
 
 static STATE: AtomicU32 = AtomicU32::new(0);
 static LOCK: Lock<Linux> = Lock::new();
+/// Frames of a site, where the depot waits for the constructor; else 0.
+static LATE_DEPTH: AtomicU32 = AtomicU32::new(0);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Sets the runtime up, once; later calls only look. `false`: no memory.
@@ -27,7 +29,13 @@ fn init_slow() -> bool {
         let never = settings.mode == Mode::Never;
         ok = MM.init(!never);
         if ok {
-            alloc_tag::sites::init(settings.depth);
+            // In a static executable the first allocation is made while libc sets up what finds unwind tables; stacks have
+            // to wait for the constructor there.
+            if has_loader() {
+                alloc_tag::sites::init(settings.depth);
+            } else {
+                LATE_DEPTH.store(settings.depth, Ordering::Relaxed);
+            }
             make_key();
             let mode = if never { MODE_NEVER } else { 0 };
             descriptor::fill(settings.depth, mode, settings.mode == Mode::On);
@@ -36,6 +44,12 @@ fn init_slow() -> bool {
     }
     LOCK.release();
     ok
+}
+
+/// Whether a dynamic loader started this process.
+fn has_loader() -> bool {
+    // SAFETY: no preconditions; reads the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_BASE) != 0 }
 }
 
 /// The settings of the environment variable `MEMLEDGER`, unless the process runs with raised rights.
@@ -150,6 +164,10 @@ extern "C" fn after_fork_child() {
 extern "C" fn constructor() {
     descriptor::fill_entry_points();
     init();
+    let depth = LATE_DEPTH.load(Ordering::Relaxed);
+    if depth != 0 && alloc_tag::sites::init(depth) {
+        descriptor::fill_sites();
+    }
     // SAFETY: functions of this library, which is never unloaded.
     unsafe {
         libc::pthread_atfork(
