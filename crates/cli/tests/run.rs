@@ -702,3 +702,61 @@ fn common_programs() {
     assert_eq!(code, 0);
     assert!(report["processes"][0]["comm"] == "cc1", "{report:#}");
 }
+
+#[test]
+fn a_live_process_is_read_and_switched() {
+    let Some(library) = library() else { return };
+    let script = "
+keep = [bytes(5000) for _ in range(1000)]
+print('ready', flush=True)
+input()
+";
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", script])
+        .env("LD_PRELOAD", library)
+        .stdin(Stdio::piped());
+    let (mut child, _out) = ready(&mut command);
+    let pid = child.id().to_string();
+    let run = |args: &[&str]| text(&memledger().args(args).output().unwrap());
+    let (code, out, err) = run(&[
+        "allocinfo",
+        "-p",
+        &pid,
+        "--json",
+        "--frames",
+        "--depth",
+        "2",
+    ]);
+    assert_eq!(code, 0, "{err}");
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let rows = value["rows"].as_array().unwrap();
+    let sum: i64 = rows.iter().map(|row| row["bytes"].as_i64().unwrap()).sum();
+    assert_eq!(value["total"]["bytes"], sum);
+    let first = &rows[0];
+    assert!(
+        first["bytes"].as_i64().unwrap() >= 5_000_000 && first["calls"].as_i64().unwrap() >= 1000,
+        "{first}"
+    );
+    assert!(first["frames"].as_array().unwrap().len() <= 2);
+    let (code, raw, _) = run(&["allocinfo", "-p", &pid, "--raw"]);
+    assert_eq!(code, 0);
+    let mut lines = raw.lines();
+    assert_eq!(lines.next(), Some("allocinfo - version: 2.0"));
+    assert!(
+        lines
+            .skip(1)
+            .all(|line| line.ends_with(' ') && line.contains(" func:")),
+        "{raw}"
+    );
+    assert_eq!(
+        run(&["ctl", "-p", &pid, "mem_profiling"]),
+        (0, "mem_profiling=1\n".to_owned(), String::new())
+    );
+    let (code, out, _) = run(&["ctl", "-p", &pid, "mem_profiling=0", "mem_profiling"]);
+    assert_eq!((code, out.as_str()), (0, "mem_profiling=0\n"));
+    let (_, table, _) = run(&["allocinfo", "-p", &pid]);
+    assert!(table.contains("profiling is off"), "{table}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
