@@ -29,6 +29,9 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use memledger_abi::{KIND_BUMP, KIND_CONTINUED, KIND_LARGE, KIND_SLAB};
 
+/// Whether the ledger is compiled in.
+pub const PROFILING: bool = cfg!(feature = "profiling");
+
 /// Largest request, in bytes: as glibc, `PTRDIFF_MAX`.
 pub const MAX_REQUEST: usize = isize::MAX as usize;
 
@@ -91,7 +94,7 @@ impl<P: Platform> Manager<P> {
         self.init_lock.acquire();
         let ok = self.state.load(Ordering::Acquire) == 1 || {
             self.cell_bytes
-                .store(if ledger { 4 } else { 0 }, Ordering::Relaxed);
+                .store(if ledger && PROFILING { 4 } else { 0 }, Ordering::Relaxed);
             self.arena.init()
         };
         if ok && self.state.load(Ordering::Relaxed) == 0 {
@@ -176,7 +179,7 @@ impl<P: Platform> Manager<P> {
 
     #[inline(always)]
     fn charge(e: Entry, index: u32) -> *mut u8 {
-        if e.cell != 0 {
+        if PROFILING && e.cell != 0 {
             cell_at(e.cell).store(index, Ordering::Relaxed);
         }
         e.slot as *mut u8
@@ -235,7 +238,11 @@ impl<P: Platform> Manager<P> {
         if !exact || slot >= get!(hot.slots) as usize {
             return self.free_other(u, p);
         }
-        let cells = get!(hot.cells) as usize;
+        let cells = if PROFILING {
+            get!(hot.cells) as usize
+        } else {
+            0
+        };
         let mut cell = 0;
         if cells != 0 {
             cell = cells + slot * 4;

@@ -3,6 +3,7 @@
 
 use super::{MM, descriptor, init, sys, tls};
 use crate::ledger::CELLS_MAX;
+use crate::manager::PROFILING;
 use core::mem::size_of;
 use core::sync::atomic::Ordering;
 use memledger_abi::{INDEX_UNTRACKED, MODE_NEVER};
@@ -13,7 +14,7 @@ pub const ENOMEM: i32 = libc::ENOMEM;
 /// The index that needs no look at the stack; 0 = the site is charged.
 #[inline(always)]
 fn tag() -> u32 {
-    if descriptor::switch().load(Ordering::Relaxed) == 0 {
+    if !PROFILING || descriptor::switch().load(Ordering::Relaxed) == 0 {
         return INDEX_UNTRACKED;
     }
     alloc_tag::current()

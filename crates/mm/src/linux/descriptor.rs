@@ -6,8 +6,8 @@ use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use memledger_abi::{
-    Descriptor, MAGIC, ModuleRecord, ModuleTags, Node, SITE_BASE, TagRow, UNIT_SHIFT, VERSION,
-    loss as losses,
+    Descriptor, MAGIC, MODE_NEVER, ModuleRecord, ModuleTags, Node, SITE_BASE, TagRow, UNIT_SHIFT,
+    VERSION, loss as losses,
 };
 
 /// A descriptor that the runtime writes and that readers outside read at any time.
@@ -99,6 +99,10 @@ pub fn descriptor() -> Descriptor {
 /// `Descriptor::register`.
 extern "C" fn register(module: *const ModuleTags) -> i64 {
     super::init();
+    if descriptor().mode & MODE_NEVER != 0 {
+        // No ledger: hooks stay without effect, and cost nothing.
+        return 0;
+    }
     // SAFETY: called by the constructor of a copy of `alloc-tag` with its own tags.
     let offset = unsafe { alloc_tag::runtime::register_module(&*module) };
     publish_tags(offset);

@@ -3,6 +3,7 @@
 use super::{MM, descriptor, sys};
 use crate::linux::Linux;
 use crate::lock::Lock;
+use crate::manager::PROFILING;
 use alloc_tag::{Mode, Settings};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +27,7 @@ fn init_slow() -> bool {
     if !ok {
         let mut buffer = [0u8; 256];
         let settings = settings(&mut buffer);
-        let never = settings.mode == Mode::Never;
+        let never = settings.mode == Mode::Never || !PROFILING;
         ok = MM.init(!never);
         if ok {
             // In a static executable the first allocation is made while libc sets up what finds unwind tables; stacks have
@@ -38,7 +39,7 @@ fn init_slow() -> bool {
             }
             make_key();
             let mode = if never { MODE_NEVER } else { 0 };
-            descriptor::fill(settings.depth, mode, settings.mode == Mode::On);
+            descriptor::fill(settings.depth, mode, settings.mode == Mode::On && !never);
             STATE.store(1, Ordering::Release);
         }
     }
