@@ -14,7 +14,8 @@ import struct
 import sys
 
 TOP = 8
-# A function without a name that so many stacks lead to is taken for a malloc wrapper: its callers ought to be charged.
+# A function without a name that calls malloc itself and that so many stacks lead to is taken for a malloc wrapper (a guess, but a
+# good one): its callers ought to be charged.
 MANY = 12
 
 
@@ -81,12 +82,12 @@ def right(calls, size, l_calls, l_size):
 
 
 def callers(rows):
-    """function -> how many stacks lead to it, for the charged functions without a name."""
+    """function -> how many stacks lead to it, for the charged functions without a name that call malloc themselves."""
     out = collections.defaultdict(set)
     for r in rows:
         at = [f"{o}+{a:#x}" for o, a in r["key"]]
-        if r["func"] in at[:-1]:
-            out[r["func"]].add(tuple(at[at.index(r["func"]) + 1:]))
+        if at[:1] == [r["func"]]:
+            out[r["func"]].add(tuple(at[1:]))
     return {f: len(c) for f, c in out.items()}
 
 
