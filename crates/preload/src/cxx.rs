@@ -1,121 +1,194 @@
 //! All forms of operator new and delete, by their mangled names.
 //!
 //! When memory lacks, the definition next in the search order (the C++ library's) is called: it tries again through our
-//! `malloc`, calls the new handler and throws, or returns null, as the standard says.
+//! `malloc`, calls the new handler and throws, or returns null, as the standard says. The entry itself jumps there, with
+//! its own arguments, so that no Rust function is on the stack when the exception comes by.
 
-use crate::{entries, malloc};
+use crate::malloc;
 use core::ffi::{CStr, c_void};
 use core::mem::transmute;
 use core::ptr::null_mut;
 
-entries! {
+/// `name(words) => implementation, failure`: `words` integer arguments are saved around the call of the implementation, which gets
+/// them, the stack pointer and the frame pointer.
+macro_rules! news {
+    ($($(#[$meta:meta])* $name:ident ($words:tt) => $implementation:path, $failure:path;)*) => {
+        $(
+            $(#[$meta])*
+            ///
+            /// # Safety
+            /// As the C++ function of this name.
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name() {
+                news!(@body $words, $implementation, $failure)
+            }
+        )*
+    };
+    (@body 1, $implementation:path, $failure:path) => {
+        core::arch::naked_asm!(
+            "push rdi",
+            "lea rsi, [rsp + 8]",
+            "mov rdx, rbp",
+            "call {f}",
+            "pop rdi",
+            "test rax, rax",
+            "je {fail}",
+            "ret",
+            f = sym $implementation,
+            fail = sym $failure,
+        )
+    };
+    (@body 2, $implementation:path, $failure:path) => {
+        core::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "push rsi",
+            "lea rdx, [rsp + 24]",
+            "mov rcx, rbp",
+            "call {f}",
+            "pop rsi",
+            "pop rsi",
+            "pop rdi",
+            "test rax, rax",
+            "je {fail}",
+            "ret",
+            f = sym $implementation,
+            fail = sym $failure,
+        )
+    };
+    (@body 3, $implementation:path, $failure:path) => {
+        core::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "lea rcx, [rsp + 24]",
+            "mov r8, rbp",
+            "call {f}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "test rax, rax",
+            "je {fail}",
+            "ret",
+            f = sym $implementation,
+            fail = sym $failure,
+        )
+    };
+}
+
+news! {
     /// `operator new(size_t)`.
-    _Znwm(1) => new;
+    _Znwm(1) => malloc::malloc_at, fail_new;
     /// `operator new[](size_t)`.
-    _Znam(1) => new_array;
+    _Znam(1) => malloc::malloc_at, fail_new;
     /// `operator new(size_t, const nothrow_t&)`.
-    _ZnwmRKSt9nothrow_t(2) => new_nothrow;
+    _ZnwmRKSt9nothrow_t(2) => new_nothrow, fail_nothrow;
     /// `operator new[](size_t, const nothrow_t&)`.
-    _ZnamRKSt9nothrow_t(2) => new_nothrow;
+    _ZnamRKSt9nothrow_t(2) => new_nothrow, fail_nothrow;
     /// `operator new(size_t, align_val_t)`.
-    _ZnwmSt11align_val_t(2) => new_aligned;
+    _ZnwmSt11align_val_t(2) => new_aligned, fail_aligned;
     /// `operator new[](size_t, align_val_t)`.
-    _ZnamSt11align_val_t(2) => new_aligned;
+    _ZnamSt11align_val_t(2) => new_aligned, fail_aligned;
     /// `operator new(size_t, align_val_t, const nothrow_t&)`.
-    _ZnwmSt11align_val_tRKSt9nothrow_t(3) => new_aligned_nothrow;
+    _ZnwmSt11align_val_tRKSt9nothrow_t(3) => new_aligned_nothrow, fail_aligned_nothrow;
     /// `operator new[](size_t, align_val_t, const nothrow_t&)`.
-    _ZnamSt11align_val_tRKSt9nothrow_t(3) => new_aligned_nothrow;
+    _ZnamSt11align_val_tRKSt9nothrow_t(3) => new_aligned_nothrow, fail_aligned_nothrow;
 }
 
-unsafe extern "C-unwind" fn new(size: usize, sp: usize, fp: usize) -> *mut u8 {
+unsafe extern "C" fn new_nothrow(size: usize, _nothrow: usize, sp: usize, fp: usize) -> *mut u8 {
     // SAFETY: passed on from the entry.
-    let p = unsafe { malloc::malloc_at(size, sp, fp) };
-    if p.is_null() {
-        fail(c"_Znwm", size, 0, null_mut())
-    } else {
-        p
-    }
+    unsafe { malloc::malloc_at(size, sp, fp) }
 }
 
-unsafe extern "C-unwind" fn new_array(size: usize, sp: usize, fp: usize) -> *mut u8 {
-    // SAFETY: passed on from the entry.
-    unsafe { new(size, sp, fp) }
-}
-
-unsafe extern "C-unwind" fn new_nothrow(
-    size: usize,
-    nothrow: *mut c_void,
-    sp: usize,
-    fp: usize,
-) -> *mut u8 {
-    // SAFETY: passed on from the entry.
-    let p = unsafe { malloc::malloc_at(size, sp, fp) };
-    if p.is_null() {
-        fail(c"_ZnwmRKSt9nothrow_t", size, nothrow as usize, null_mut())
-    } else {
-        p
-    }
-}
-
-unsafe extern "C-unwind" fn new_aligned(
-    size: usize,
-    align: usize,
-    sp: usize,
-    fp: usize,
-) -> *mut u8 {
-    // SAFETY: passed on from the entry; the type of `align` promises a power of two.
-    let p = unsafe { aligned(size, align, sp, fp) };
-    if p.is_null() {
-        fail(c"_ZnwmSt11align_val_t", size, align, null_mut())
-    } else {
-        p
-    }
-}
-
-unsafe extern "C-unwind" fn new_aligned_nothrow(
-    size: usize,
-    align: usize,
-    nothrow: *mut c_void,
-    sp: usize,
-    fp: usize,
-) -> *mut u8 {
-    // SAFETY: as in `new_aligned`.
-    let p = unsafe { aligned(size, align, sp, fp) };
-    if p.is_null() {
-        fail(c"_ZnwmSt11align_val_tRKSt9nothrow_t", size, align, nothrow)
-    } else {
-        p
-    }
-}
-
-unsafe fn aligned(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
+unsafe extern "C" fn new_aligned(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
     if !align.is_power_of_two()
         || size > mm::manager::MAX_REQUEST
         || align > mm::manager::MAX_REQUEST
     {
         return null_mut();
     }
-    // SAFETY: by the contract of the callers.
+    // SAFETY: passed on from the entry.
     unsafe { malloc::aligned_at(align, size, sp, fp) }
 }
 
-/// Lets the C++ library fail in its way.
-#[cold]
-#[inline(never)]
-fn fail(name: &CStr, size: usize, second: usize, third: *mut c_void) -> *mut u8 {
-    type Next = unsafe extern "C-unwind" fn(usize, usize, *mut c_void) -> *mut u8;
-    // SAFETY: the next definition of an operator new takes `size` and, by its name, up to two more integer arguments; in the C
-    // calling convention of x86-64 more may be passed than are looked at.
-    unsafe {
-        let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        if !next.is_null() {
-            return transmute::<*mut c_void, Next>(next)(size, second, third);
-        }
-        if name.to_bytes().ends_with(b"nothrow_t") {
-            return null_mut();
-        }
-        libc::abort()
+unsafe extern "C" fn new_aligned_nothrow(
+    size: usize,
+    align: usize,
+    _nothrow: usize,
+    sp: usize,
+    fp: usize,
+) -> *mut u8 {
+    // SAFETY: passed on from the entry.
+    unsafe { new_aligned(size, align, sp, fp) }
+}
+
+/// `name, next`: saves the three argument registers, asks for the function that fails in the C++ library's way, and jumps to it.
+macro_rules! failures {
+    ($($name:ident, $next:ident, $mangled:literal;)*) => {
+        $(
+            #[cold]
+            #[unsafe(naked)]
+            unsafe extern "C" fn $name() {
+                core::arch::naked_asm!(
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "call {next}",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp rax",
+                    next = sym $next,
+                )
+            }
+
+            extern "C" fn $next() -> *mut c_void {
+                next($mangled)
+            }
+        )*
+    };
+}
+
+failures! {
+    fail_new, next_new, c"_Znwm";
+    fail_nothrow, next_nothrow, c"_ZnwmRKSt9nothrow_t";
+    fail_aligned, next_aligned, c"_ZnwmSt11align_val_t";
+    fail_aligned_nothrow, next_aligned_nothrow, c"_ZnwmSt11align_val_tRKSt9nothrow_t";
+}
+
+/// The next definition of an operator new; without a C++ library, what its absence comes to.
+fn next(name: &CStr) -> *mut c_void {
+    extern "C" fn null() -> *mut c_void {
+        null_mut()
     }
+    extern "C" fn abort() -> *mut c_void {
+        // SAFETY: ends the process.
+        unsafe { libc::abort() }
+    }
+    type Function = extern "C" fn() -> *mut c_void;
+    let throw: *mut c_void;
+    // SAFETY: one load from the global offset table; 0 if nobody defines std::__throw_bad_alloc().
+    unsafe {
+        core::arch::asm!(
+            ".weak _ZSt17__throw_bad_allocv",
+            "mov {}, qword ptr [rip + _ZSt17__throw_bad_allocv@GOTPCREL]",
+            out(reg) throw,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: a NUL-terminated name.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if !next.is_null() {
+        return next;
+    }
+    let last: Function = if name.to_bytes().ends_with(b"nothrow_t") {
+        null
+    } else {
+        abort
+    };
+    // SAFETY: a function's address as a plain pointer, to be jumped to.
+    unsafe { transmute::<Function, *mut c_void>(last) }
 }
 
 macro_rules! deletes {

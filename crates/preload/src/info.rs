@@ -1,6 +1,7 @@
 //! mallopt(3), malloc_trim(3), mallinfo(3), malloc_stats(3).
 
 use core::ffi::c_int;
+use core::fmt::Write;
 use mm::linux;
 
 /// mallopt(3): the knobs of another allocator; accepted, without effect.
@@ -92,21 +93,38 @@ pub extern "C" fn mallinfo() -> Mallinfo {
 /// malloc_stats(3): a few lines on standard error.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
-    use std::io::Write;
     let m = mallinfo2();
     let t = linux::totals();
-    let mut text = [0u8; 512];
-    let mut rest = &mut text[..];
-    // The buffer is large enough; a short write would only cut the text.
-    let _ = writeln!(rest, "memledger:");
-    let _ = writeln!(rest, "system bytes     = {:>12}", m.arena);
-    let _ = writeln!(rest, "in use bytes     = {:>12}", m.uordblks + m.hblkhd);
-    let _ = writeln!(rest, "kept for reuse   = {:>12}", t.dirty);
-    let _ = writeln!(rest, "own metadata     = {:>12}", t.meta);
-    let _ = writeln!(rest, "large objects    = {:>12}", m.hblks);
-    let _ = writeln!(rest, "large bytes      = {:>12}", m.hblkhd);
-    let left = rest.len();
-    let n = text.len() - left;
-    // SAFETY: `n` bytes of `text` are written; standard error is the program's.
-    unsafe { libc::write(2, text.as_ptr().cast(), n) };
+    let mut text = Text {
+        bytes: [0; 512],
+        len: 0,
+    };
+    // The buffer is large enough; if it were not, the text would only be cut.
+    let _ = writeln!(text, "memledger:");
+    let _ = writeln!(text, "system bytes     = {:>12}", m.arena);
+    let _ = writeln!(text, "in use bytes     = {:>12}", m.uordblks + m.hblkhd);
+    let _ = writeln!(text, "kept for reuse   = {:>12}", t.dirty);
+    let _ = writeln!(text, "own metadata     = {:>12}", t.meta);
+    let _ = writeln!(text, "large objects    = {:>12}", m.hblks);
+    let _ = writeln!(text, "large bytes      = {:>12}", m.hblkhd);
+    // SAFETY: `len` bytes of the text are written; standard error is the program's.
+    unsafe { libc::write(2, text.bytes.as_ptr().cast(), text.len) };
+}
+
+struct Text {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        let n = s.len().min(self.bytes.len() - self.len);
+        self.bytes[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        if n == s.len() {
+            Ok(())
+        } else {
+            Err(core::fmt::Error)
+        }
+    }
 }

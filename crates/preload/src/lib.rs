@@ -6,10 +6,40 @@
 //!
 //! The whole family is covered, or two allocators would meet in one process. `errno` is as the manual says: `ENOMEM` where
 //! memory lacks, `EINVAL` as returned by `posix_memalign`, else untouched (also by `free`).
+//!
+//! Nothing here allocates, and the release build (`panic = "abort"`) has no Rust standard library in it: no unwinder that
+//! programs would have to load, fewer pages to map at every start. Builds that unwind (debug, tests) bring it along, since
+//! only it can.
+#![no_std]
+
+#[cfg(panic = "unwind")]
+extern crate std;
+
+#[cfg(panic = "abort")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
 
 pub mod cxx;
 pub mod info;
 pub mod malloc;
+
+// `core` comes compiled for unwinding and names these two, which nobody calls here. Hidden and weak: a program's own must win.
+#[cfg(panic = "abort")]
+core::arch::global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    ".type rust_eh_personality, @function",
+    "rust_eh_personality:",
+    "ud2",
+    ".weak _Unwind_Resume",
+    ".hidden _Unwind_Resume",
+    ".type _Unwind_Resume, @function",
+    "_Unwind_Resume:",
+    "ud2",
+);
 
 /// Defines naked functions: `name(words) => implementation`, where `words` is the number of integer arguments that come before
 /// the stack pointer and the frame pointer in the implementation's arguments.
