@@ -182,11 +182,12 @@ fn next(name: &CStr) -> *mut c_void {
     if !next.is_null() {
         return next;
     }
-    let last: Function = if name.to_bytes().ends_with(b"nothrow_t") {
-        null
-    } else {
-        abort
-    };
+    let nothrow = name.to_bytes().ends_with(b"nothrow_t");
+    if !nothrow && !throw.is_null() {
+        // A static program: no next definition, but its C++ library can throw.
+        return throw;
+    }
+    let last: Function = if nothrow { null } else { abort };
     // SAFETY: a function's address as a plain pointer, to be jumped to.
     unsafe { transmute::<Function, *mut c_void>(last) }
 }
