@@ -262,26 +262,13 @@ fn check_elf(path: &Path, head: &[u8]) -> Result<(), Problem> {
     if !interpreted {
         return Err(Problem::Static);
     }
-    let own = |s: &str| {
-        [
-            "malloc",
-            "free",
-            "calloc",
-            "realloc",
-            "_Znwm",
-            "__libc_malloc",
-        ]
-        .contains(&s)
-    };
+    // Not operator new: a static C++ library's is exported by some programs (gcc's cc1), and calls malloc.
+    let own = |s: &str| ["malloc", "free", "calloc", "realloc", "__libc_malloc"].contains(&s);
     let mut names = file
         .dynamic_symbols()
         .filter(|s| s.is_definition() && s.address() != 0);
     match names.find_map(|s| s.name().ok().filter(|n| own(n)).map(str::to_owned)) {
-        Some(name) => Err(Problem::OwnAllocator(if name == "_Znwm" {
-            "operator new".into()
-        } else {
-            name
-        })),
+        Some(name) => Err(Problem::OwnAllocator(name)),
         None => Ok(()),
     }
 }
