@@ -27,6 +27,8 @@ const COMMIT_UNITS: usize = 64;
 const ALIGN: usize = 1 << 21;
 /// Dirty units that are always allowed to stay: 16 MiB.
 const DIRTY_MIN: usize = 256;
+/// Committed bytes from which on slabs are brought in as a whole.
+const POPULATE_FROM: usize = 32 << 20;
 /// How often dirty memory is halved, in milliseconds.
 const DECAY_MS: u64 = 250;
 
@@ -417,6 +419,14 @@ impl<P: Platform> Arena<P> {
             len += bins.remove(&colds, first + len);
         }
         bins.insert(&colds, first, len, state);
+    }
+
+    /// Brings in the pages of a clean run that is about to be filled, once the heap is large enough for the rest of a slab not
+    /// to matter.
+    pub fn populate(&self, run: Run, n: u32) {
+        if run.clean && self.committed_bytes.load(Ordering::Relaxed) >= POPULATE_FROM {
+            P::populate(self.address(run.first), n as usize * UNIT);
+        }
     }
 
     /// Splits the used run `[first, first + n)`: its last `n - keep` units become a run of their own, to be given back.

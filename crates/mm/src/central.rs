@@ -104,6 +104,7 @@ impl<P: Platform> Central<P> {
                     let Some(run) = arena.take(units_of_class(class), 1, false, nested) else {
                         break;
                     };
+                    arena.populate(run, units_of_class(class));
                     slab::create(arena, run.first, run.clean, class, cell);
                     first = run.first;
                     push(arena, inner, first);

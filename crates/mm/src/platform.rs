@@ -20,6 +20,9 @@ pub trait Platform: 'static {
     /// Gives the content of committed pages back; they read as zero afterwards.
     fn purge(start: usize, bytes: usize);
 
+    /// Brings committed pages in at once, as a hint: cheaper than a fault for each.
+    fn populate(start: usize, bytes: usize);
+
     /// Like `purge` for pages that [`Platform::move_pages`] brought here: also undoes what the move did to the mapping.
     fn reset(start: usize, bytes: usize);
 

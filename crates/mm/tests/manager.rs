@@ -44,6 +44,7 @@ impl Platform for Test {
             0
         );
     }
+    fn populate(_: usize, _: usize) {}
     fn reset(start: usize, bytes: usize) {
         Self::purge(start, bytes);
     }
