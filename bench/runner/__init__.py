@@ -1,0 +1,1 @@
+"""The runner of bench/run: builds, runs all configurations in turn, and makes tables of what came out."""
