@@ -1,11 +1,13 @@
 //! `memledger allocinfo`: rows of a process, a file or the kernel, selected, sorted and printed.
 
 use crate::args::{Allocinfo, Colour};
-use crate::output::{Entry, Resolver, Table, Target, counted, row_json, total_json};
+use crate::output::{
+    Entry, Resolver, Table, Target, counted, guess_note, row_json, total_json, wrappers_json,
+};
 use crate::{Failure, Result};
 use memledger_abi::loss;
 use memledger_formats::allocinfo::{self as format, BadLine, Total, Version};
-use memledger_inspect::Snapshot;
+use memledger_inspect::{Snapshot, Wrapper};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -26,6 +28,8 @@ struct Input {
     kernel: bool,
     /// What was lost, one line each.
     notes: Vec<String>,
+    /// Functions that were guessed to be allocator wrappers.
+    wrappers: Vec<Wrapper>,
     /// Findings beside the bad lines.
     lost: bool,
 }
@@ -150,13 +154,14 @@ fn read(args: &Allocinfo) -> Result<Input> {
 
 fn read_process(args: &Allocinfo, pid: u32) -> Result<Input> {
     let snapshot = Snapshot::read(pid)?;
-    let entries = Resolver::new(&args.symbols)?.entries(&snapshot, args.frames);
+    let (entries, wrappers) = Resolver::new(&args.symbols)?.entries(&snapshot, args.frames);
     let notes = notes(&snapshot);
     Ok(Input {
         entries,
         version: Some(Version::V2_0),
         lost: snapshot.torn_units() > 0,
         notes,
+        wrappers,
         ..Input::default()
     })
 }
@@ -287,6 +292,9 @@ fn table(
             "{strong}{}{strong:#}",
             sum(all, &format!("total of {live}"))
         )?;
+        if let Some(note) = guess_note(&input.entries, &input.wrappers) {
+            writeln!(target.out, "{note}")?;
+        }
         for note in &input.notes {
             writeln!(target.out, "{warn}{note}{warn:#}")?;
         }
@@ -342,6 +350,7 @@ fn json_out(
         .collect();
     let mut value = json!({
         "version": input.version.map(|version| version.to_string()),
+        "guessed_wrappers": wrappers_json(&input.wrappers),
         "rows": rows,
         "total": total_json(all),
         "notes": input.notes,

@@ -144,6 +144,9 @@ pub(crate) struct Symbols {
         hide_env_values = true
     )]
     pub(crate) helpers_file: Option<PathBuf>,
+    /// Do not guess which functions of stripped programs are allocator helpers
+    #[arg(long)]
+    pub(crate) no_guess: bool,
     /// Look for separate debug files here too
     #[arg(long, value_name = "DIR")]
     pub(crate) debug_dir: Vec<PathBuf>,

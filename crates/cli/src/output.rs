@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use memledger_formats::allocinfo::{Row, Total};
 use memledger_formats::size;
 use memledger_inspect::{
-    self as inspect, Frame, Helpers, MergeBy, Snapshot, SymbolOptions, Symbolizer,
+    self as inspect, Frame, Helpers, MergeBy, Snapshot, SymbolOptions, Symbolizer, Wrapper,
 };
 use serde_json::{Value, json};
 use std::fs::File;
@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     pub(crate) unloaded: bool,
     /// Build-id of the object, where function or line are unknown.
     pub(crate) build_id: Option<String>,
+    /// Charged past a function that was guessed to be an allocator wrapper.
+    pub(crate) guessed: bool,
 }
 
 impl From<Row> for Entry {
@@ -55,6 +57,7 @@ impl From<inspect::Row> for Entry {
             charged: row.charged,
             unloaded: !row.loaded,
             build_id: row.build_id,
+            guessed: row.guessed,
         }
     }
 }
@@ -78,6 +81,7 @@ impl Resolver {
                 .map_err(|error| Failure::Message(format!("{}: {error}", path.display())))?;
             helpers.add_lines(&text);
         }
+        helpers.set_guess(!options.no_guess);
         let options = SymbolOptions {
             debug_dirs: options.debug_dir.clone(),
             ..SymbolOptions::default()
@@ -88,18 +92,34 @@ impl Resolver {
         })
     }
 
-    /// Rows of a snapshot, largest first; one for each stack if `stacks`.
-    pub(crate) fn entries(&mut self, snapshot: &Snapshot, stacks: bool) -> Vec<Entry> {
+    /// Rows of a snapshot, largest first; one for each stack if `stacks`. With them the wrappers that were guessed.
+    pub(crate) fn entries(
+        &mut self,
+        snapshot: &Snapshot,
+        stacks: bool,
+    ) -> (Vec<Entry>, Vec<Wrapper>) {
         let merge = if stacks {
             MergeBy::Stack
         } else {
             MergeBy::Line
         };
-        inspect::rows(snapshot, &mut self.symbols, &self.helpers, merge)
-            .into_iter()
-            .map(Entry::from)
-            .collect()
+        let report = inspect::report(snapshot, &mut self.symbols, &self.helpers, merge);
+        let entries = report.rows.into_iter().map(Entry::from).collect();
+        (entries, report.wrappers)
     }
+}
+
+/// A line on what was guessed, if any of the rows depends on it.
+pub(crate) fn guess_note(entries: &[Entry], wrappers: &[Wrapper]) -> Option<String> {
+    let guessed = entries.iter().filter(|entry| entry.guessed).count();
+    let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    (guessed > 0).then(|| {
+        format!(
+            "{} charged past {} without a name, by who calls them taken for allocator wrappers (--no-guess: not)",
+            counted(number(guessed), "row"),
+            counted(number(wrappers.len()), "function"),
+        )
+    })
 }
 
 /// Styles, or none.
@@ -275,7 +295,7 @@ impl Table {
 pub(crate) fn frame_text(frame: &Frame) -> String {
     let mut text = match &frame.func {
         Some(func) => func.clone(),
-        None => format!("{}+{:#x}", short(&frame.object), frame.addr),
+        None => frame.place(),
     };
     if let Some(file) = &frame.file {
         text.push_str(&format!(" {file}"));
@@ -290,14 +310,6 @@ pub(crate) fn frame_text(frame: &Frame) -> String {
         text.push_str(" (inlined)");
     }
     text
-}
-
-fn short(path: &str) -> &str {
-    if path.is_empty() {
-        "?"
-    } else {
-        path.rsplit('/').next().unwrap_or(path)
-    }
 }
 
 /// Text without control characters, which could command a terminal.
@@ -362,6 +374,9 @@ pub(crate) fn row_json(entry: &Entry, depth: Option<usize>) -> Value {
     if let Some(id) = &entry.build_id {
         map.insert("build_id".to_owned(), id.clone().into());
     }
+    if entry.guessed {
+        map.insert("guessed".to_owned(), true.into());
+    }
     if entry.unloaded {
         map.insert("unloaded".to_owned(), true.into());
     }
@@ -387,8 +402,24 @@ fn frame_json(frame: &Frame) -> Value {
         "object": frame.object,
         "build_id": frame.build_id,
         "addr": frame.addr,
+        "start": frame.start,
         "inlined": frame.inlined,
     })
+}
+
+/// The functions that were guessed to be allocator wrappers, as JSON.
+pub(crate) fn wrappers_json(wrappers: &[Wrapper]) -> Value {
+    let one = |w: &Wrapper| {
+        json!({
+            "object": w.object,
+            "build_id": w.build_id,
+            "start": w.start,
+            "size": w.size,
+            "callers": w.callers,
+            "places": w.places,
+        })
+    };
+    wrappers.iter().map(one).collect()
 }
 
 /// A sum as JSON.

@@ -4,6 +4,8 @@
 //! and all of the Rust and C++ standard libraries: a line of those never tells where a program's memory went. The kernel does
 //! the same with its `_noprof` functions. A user adds the wrappers of an own program by pattern.
 //!
+//! A stripped program has wrappers without a name; which those are is guessed from who calls whom ([`crate::Wrapper`]).
+//!
 //! Names are compared without template arguments and parameters, so that `std::vector<int, A>::push_back` is
 //! `std::vector::push_back`. A trait's method `<T as Trait>::f` is taken by its type if that is a path, else by the trait;
 //! a trait of `alloc` counts in any case (`<user::Id as alloc::string::ToString>::to_string` is `alloc`'s code).
@@ -123,18 +125,20 @@ const BUILT_IN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Patterns for functions that allocate on behalf of their caller. `Default` has the built-in ones.
+/// Patterns for functions that allocate on behalf of their caller. `Default` has the built-in ones, and guesses.
 #[derive(Debug, Clone)]
 pub struct Helpers {
     exact: HashSet<String>,
     /// Text before a final `*`.
     prefixes: Vec<String>,
     globs: Vec<String>,
+    guess: bool,
 }
 
 impl Default for Helpers {
     fn default() -> Self {
         let mut helpers = Helpers::empty();
+        helpers.guess = true;
         for pattern in BUILT_IN
             .iter()
             .flat_map(|(_, list)| list.split_ascii_whitespace())
@@ -146,13 +150,24 @@ impl Default for Helpers {
 }
 
 impl Helpers {
-    /// A list without the built-in patterns.
+    /// A list without the built-in patterns and without guesses.
     pub fn empty() -> Self {
         Helpers {
             exact: HashSet::new(),
             prefixes: Vec::new(),
             globs: Vec::new(),
+            guess: false,
         }
+    }
+
+    /// Whether functions without a name may be taken for helpers too, by who calls them ([`Wrapper`](crate::Wrapper)).
+    pub fn set_guess(&mut self, guess: bool) {
+        self.guess = guess;
+    }
+
+    /// As [`Helpers::set_guess`] has it.
+    pub fn guess(&self) -> bool {
+        self.guess
     }
 
     /// The built-in patterns: (what they belong to, patterns).

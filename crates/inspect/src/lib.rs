@@ -7,7 +7,8 @@
 //!    the tags, nodes and module records that explain the indexes. Nothing is stopped or attached to.
 //! 3. [`Symbolizer`]: turn return addresses into function, file and line with inlined frames, from DWARF, separate debug
 //!    files or symbol tables.
-//! 4. [`rows`]: charge each site to its first frame that is no allocator helper ([`Helpers`]), merge, and give [`Row`]s.
+//! 4. [`rows`]: charge each site to its first frame that is no allocator helper ([`Helpers`]), merge, and give [`Row`]s;
+//!    [`report`] gives also the helpers without a name that were guessed ([`Wrapper`]).
 //!
 //! ```no_run
 //! use memledger_inspect::{Helpers, MergeBy, Snapshot, Symbolizer, rows};
@@ -28,11 +29,13 @@
 pub mod control;
 mod decode;
 mod demangle;
+mod eh_frame;
 mod error;
 mod files;
 pub mod find;
 #[doc(hidden)]
 pub mod fuzz;
+mod guess;
 mod helpers;
 #[allow(unsafe_code)]
 pub mod mem;
@@ -46,10 +49,11 @@ mod symbols;
 mod view;
 
 pub use error::{DeniedReason, Error, NoLedgerReason, Result};
+pub use guess::Wrapper;
 pub use helpers::Helpers;
 pub use mem::{Memory, ProcessMemory};
 pub use preflight::preflight;
 pub use proc::{Mapping, Process};
-pub use rows::{MergeBy, Row, RowKind, rows, to_allocinfo};
+pub use rows::{MergeBy, Report, Row, RowKind, report, rows, to_allocinfo};
 pub use snapshot::{Ledger, ModuleInfo, NodeInfo, Snapshot, Sum, TagInfo};
 pub use symbols::{Frame, SymbolOptions, Symbolizer};

@@ -1,12 +1,16 @@
 //! One object file: its symbol table and its DWARF.
 //!
 //! The symbol table is kept here with sizes, not taken from addr2line: in a stripped library only exported functions have
-//! symbols, and an address between two of them must not be given the name of the one before.
+//! symbols, and an address between two of them must not be given the name of the one before. Of a function without a symbol
+//! the unwind tables tell at least the bounds.
 
 use crate::demangle::demangle;
+use crate::eh_frame::{self, Bounds};
 use crate::files::{self, Info, ObjectKey, Place};
 use addr2line::Loader;
 use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+use std::cell::{Cell, OnceCell};
+use std::fs::File;
 use std::path::Path;
 
 /// A function's place in the file.
@@ -29,12 +33,24 @@ pub(crate) struct RawFrame {
     pub(crate) inlined: bool,
 }
 
+/// The function that an address is in, inlined ones not expanded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Demangled name.
+    pub(crate) name: Option<String>,
+    /// Start and end of one without a name.
+    pub(crate) bounds: Option<Bounds>,
+}
+
 /// Symbols of one object file.
 #[derive(Default)]
 pub(crate) struct ObjectFile {
     symbols: Vec<Symbol>,
     names: String,
     loader: Option<Loader>,
+    /// The file itself, until its unwind tables are read: it may be out of reach later.
+    unread: Cell<Option<File>>,
+    functions: OnceCell<Vec<Bounds>>,
     /// Build-id of the file, or of the key if there is no file.
     pub(crate) build_id: Vec<u8>,
 }
@@ -64,8 +80,9 @@ impl ObjectFile {
             ..ObjectFile::default()
         };
         let main = files::locate(key, place);
-        if let Some((_, info)) = &main {
+        if let Some((path, info)) = &main {
             object.build_id = info.build_id.clone();
+            object.unread.set(files::open_regular(path).ok());
         }
         let complete = main
             .as_ref()
@@ -132,6 +149,24 @@ impl ObjectFile {
             .unwrap_or(s);
         let (at, len) = (best.name.0 as usize, best.name.1 as usize);
         self.names.get(at..at + len)
+    }
+
+    /// Start and end of the function that holds `addr`, as the unwind tables have it.
+    pub(crate) fn bounds(&self, addr: u64) -> Option<Bounds> {
+        let read = || self.unread.take().map(eh_frame::functions);
+        let functions = self.functions.get_or_init(|| read().unwrap_or_default());
+        eh_frame::find(functions, addr)
+    }
+
+    /// The function at `addr`: quicker than its frames where there is a symbol.
+    pub(crate) fn function(&self, addr: u64) -> Function {
+        let name = self.symbol(addr).map(demangle);
+        let name = name.or_else(|| self.dwarf_frames(addr).pop().and_then(|f| f.func));
+        let bounds = match name {
+            Some(_) => None,
+            None => self.bounds(addr),
+        };
+        Function { name, bounds }
     }
 
     /// Frames at `addr`, innermost first; at least one.

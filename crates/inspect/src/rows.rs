@@ -1,12 +1,14 @@
 //! Rows of the report: who holds how much.
 //!
-//! A site is charged to the first frame of its stack that is no allocator helper; if all are, to the outermost. Nothing is
-//! left out: the sum of all rows is [`Snapshot::total`].
+//! A site is charged to the first frame of its stack that is no allocator helper; if all are, to the outermost. Helpers are
+//! known by name, those of a stripped object guessed ([`Wrapper`]). Nothing is left out: the sum of all rows is
+//! [`Snapshot::total`].
 
+use crate::guess::{self, Wrapper};
 use crate::{Frame, Helpers, Ledger, Snapshot, Sum, Symbolizer};
 use memledger_abi::RESERVED_NAMES;
 use memledger_formats::allocinfo;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// What a row stands for.
@@ -45,7 +47,7 @@ pub struct Row {
     pub line: u32,
     /// File name of the shared object; `None` for the executable.
     pub module: Option<String>,
-    /// Demangled function without parameters; `object+0xoffset` if unknown.
+    /// Demangled function without parameters; `object+0xstart` if it has no name ([`Frame::name`]).
     pub func: String,
     /// The stack, innermost first, helpers included; that of the largest stack when merged. Empty for tags.
     pub frames: Vec<Rc<Frame>>,
@@ -59,6 +61,18 @@ pub struct Row {
     pub loaded: bool,
     /// Build-id of the charged frame's object, as hex, if the function or line is not known.
     pub build_id: Option<String>,
+    /// Some of it was charged by guess: a function without a name was taken for an allocator helper.
+    pub guessed: bool,
+}
+
+/// Rows, and what was guessed for them.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// As [`rows`] gives them.
+    pub rows: Vec<Row>,
+    /// Functions without a name that were taken for allocator helpers, in order of object and address; also those that no
+    /// row was charged past.
+    pub wrappers: Vec<Wrapper>,
 }
 
 /// Rows of a snapshot, largest first. Tags without live memory are there with zeros; sites are not.
@@ -68,7 +82,29 @@ pub fn rows(
     helpers: &Helpers,
     merge: MergeBy,
 ) -> Vec<Row> {
-    let mut known = HashMap::new();
+    report(snapshot, symbols, helpers, merge).rows
+}
+
+/// What a frame is to the choice of the one that is charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Helper,
+    Guessed,
+    User,
+}
+
+/// As [`rows`], with the wrappers that were guessed.
+pub fn report(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    helpers: &Helpers,
+    merge: MergeBy,
+) -> Report {
+    let wrappers = match helpers.guess() {
+        true => guess::wrappers(snapshot, symbols, helpers),
+        false => Vec::new(),
+    };
+    let mut roles = Roles::new(helpers, &wrappers);
     let mut out = Merger {
         merge,
         rows: Vec::new(),
@@ -88,17 +124,12 @@ pub fn rows(
         }
         for (node, sum) in &ledger.site_sums {
             let frames = symbols.stack(snapshot, ledger, *node);
-            let mut is_helper = |f: &Rc<Frame>| {
-                let name = f.func.as_deref();
-                *known
-                    .entry(Rc::as_ptr(f))
-                    .or_insert_with(|| name.is_some_and(|n| helpers.is_helper(n)))
+            let (charged, guessed) = roles.charged(&frames);
+            let row = Row {
+                guessed,
+                ..site_row(frames, charged, *sum)
             };
-            let charged = frames
-                .iter()
-                .position(|f| !is_helper(f))
-                .unwrap_or(frames.len().saturating_sub(1));
-            out.add(site_row(frames, charged, *sum), sum.bytes);
+            out.add(row, sum.bytes);
         }
     }
     let mut rows = out.rows;
@@ -111,7 +142,50 @@ pub fn rows(
         )
     };
     rows.sort_by_cached_key(|(r, _)| key(r));
-    rows.into_iter().map(|(r, _)| r).collect()
+    let rows = rows.into_iter().map(|(r, _)| r).collect();
+    Report { rows, wrappers }
+}
+
+/// Roles of frames. The symbolizer gives one frame a place and keeps it.
+struct Roles<'a> {
+    helpers: &'a Helpers,
+    guessed: HashSet<(&'a str, &'a str, u64)>,
+    known: HashMap<*const Frame, Role>,
+}
+
+impl<'a> Roles<'a> {
+    fn new(helpers: &'a Helpers, wrappers: &'a [Wrapper]) -> Self {
+        let key = |w: &'a Wrapper| (w.object.as_str(), w.build_id.as_str(), w.start);
+        Roles {
+            helpers,
+            guessed: wrappers.iter().map(key).collect(),
+            known: HashMap::new(),
+        }
+    }
+
+    fn of(&mut self, frame: &Rc<Frame>) -> Role {
+        let (helpers, guessed) = (self.helpers, &self.guessed);
+        let find = || match (&frame.func, frame.start) {
+            (Some(name), _) if helpers.is_helper(name) => Role::Helper,
+            (None, Some(start)) if guessed.contains(&(&*frame.object, &*frame.build_id, start)) => {
+                Role::Guessed
+            }
+            _ => Role::User,
+        };
+        *self.known.entry(Rc::as_ptr(frame)).or_insert_with(find)
+    }
+
+    /// Position of the frame that is charged, and whether a guess is behind that.
+    fn charged(&mut self, frames: &[Rc<Frame>]) -> (usize, bool) {
+        let mut guessed = false;
+        for (i, frame) in frames.iter().enumerate() {
+            match self.of(frame) {
+                Role::User => return (i, guessed),
+                role => guessed |= role == Role::Guessed,
+            }
+        }
+        (frames.len().saturating_sub(1), guessed)
+    }
 }
 
 fn blank_row(kind: RowKind, sum: Sum) -> Row {
@@ -128,6 +202,7 @@ fn blank_row(kind: RowKind, sum: Sum) -> Row {
         accurate: true,
         loaded: true,
         build_id: None,
+        guessed: false,
     }
 }
 
@@ -219,6 +294,7 @@ impl Merger {
         old.calls = old.calls.saturating_add(row.calls);
         old.accurate &= row.accurate;
         old.loaded |= row.loaded;
+        old.guessed |= row.guessed;
         if stack_bytes > *largest {
             *largest = stack_bytes;
             (old.frames, old.charged, old.build_id) = (row.frames, row.charged, row.build_id);

@@ -2,8 +2,8 @@
 //!
 //! A return address is after its call, often on the next line or in the next function: one is taken off before the look-up.
 
-use crate::files::{ObjectKey, Place, hex};
-use crate::object_file::ObjectFile;
+use crate::files::{self, ObjectKey, hex};
+use crate::object_file::{Function, ObjectFile};
 use crate::snapshot::{Ledger, NodeInfo, Snapshot};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -37,17 +37,33 @@ pub struct Frame {
     pub inlined: bool,
     /// Return address minus one, in the object's own terms (as `addr2line -e` takes it).
     pub addr: u64,
+    /// Start of the function in the same terms, from the unwind tables; `None` if not known or the function has a name.
+    pub start: Option<u64>,
     /// The object is still loaded.
     pub loaded: bool,
 }
 
 impl Frame {
-    /// The function, or `object+0xoffset` if it is not known.
+    /// The function; `object+0xstart` if it has no name, with the address itself if its start is not known either.
     pub fn name(&self) -> String {
         match &self.func {
             Some(f) => f.clone(),
-            None if self.object.is_empty() => format!("{:#x}", self.addr),
-            None => format!("{}+{:#x}", self.object_name(), self.addr),
+            None => self.at(self.start.unwrap_or(self.addr)),
+        }
+    }
+
+    /// As [`Frame::name`], for a function without a name with the offset in it: `object+0xstart+0xoffset`.
+    pub fn place(&self) -> String {
+        match (&self.func, self.start) {
+            (None, Some(start)) => format!("{}+{:#x}", self.at(start), self.addr - start),
+            _ => self.name(),
+        }
+    }
+
+    fn at(&self, addr: u64) -> String {
+        match self.object.is_empty() {
+            true => format!("{addr:#x}"),
+            false => format!("{}+{addr:#x}", self.object_name()),
         }
     }
 
@@ -112,6 +128,10 @@ impl Symbolizer {
             return frames.clone();
         }
         let object = self.object(snapshot, &key.object, &place);
+        let raw = object.frames(addr);
+        // One without a name is alone: nothing inlined is known of it.
+        let unnamed = raw.iter().all(|f| f.func.is_none());
+        let start = object.bounds(addr).filter(|_| unnamed).map(|b| b.0);
         let name = key.object.path.to_string_lossy().into_owned();
         let short = key
             .object
@@ -128,12 +148,32 @@ impl Symbolizer {
                 build_id: hex(&object.build_id),
                 inlined: raw.inlined,
                 addr,
+                start,
                 loaded: key.loaded,
             })
         };
-        let frames: Rc<[Rc<Frame>]> = object.frames(addr).into_iter().map(frame).collect();
+        let frames: Rc<[Rc<Frame>]> = raw.into_iter().map(frame).collect();
         self.frames.insert(key, frames.clone());
         frames
+    }
+
+    /// The function of one node's call, without lines; with the address in its object's terms.
+    pub(crate) fn function(
+        &mut self,
+        snapshot: &Snapshot,
+        ledger: &Ledger,
+        node: &NodeInfo,
+    ) -> Place {
+        let (key, bias, place) = identify(snapshot, ledger, node);
+        let addr = node.ra.wrapping_sub(1).wrapping_sub(bias);
+        let object = self.object(snapshot, &key, &place);
+        let function = object.function(addr);
+        Place {
+            object: key.path.to_string_lossy().into_owned(),
+            build_id: hex(&object.build_id),
+            function,
+            addr,
+        }
     }
 
     fn object(&mut self, snapshot: &Snapshot, key: &ObjectKey, place: &Where) -> Rc<ObjectFile> {
@@ -158,7 +198,7 @@ impl Symbolizer {
                 .process
                 .alive()
                 .then(|| PathBuf::from(format!("/proc/{}", snapshot.process.pid)));
-            let files = Place {
+            let files = files::Place {
                 proc_dir,
                 is_exe: place.is_exe,
                 range: place.range,
@@ -174,6 +214,15 @@ impl Symbolizer {
         self.objects.insert(cache_key, object.clone());
         object
     }
+}
+
+/// A call, as the guess at wrappers sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) object: String,
+    pub(crate) build_id: String,
+    pub(crate) function: Function,
+    pub(crate) addr: u64,
 }
 
 /// Where an object was.

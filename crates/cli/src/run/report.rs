@@ -7,7 +7,8 @@ use crate::Result;
 use crate::allocinfo::{named_losses, notes};
 use crate::args::{Moment, Run};
 use crate::output::{
-    Entry, Resolver, Table, Target, clean, counted, grouped, row_json, total_json,
+    Entry, Resolver, Table, Target, clean, counted, grouped, guess_note, row_json, total_json,
+    wrappers_json,
 };
 use memledger_formats::allocinfo::Total;
 use memledger_inspect::preflight::{self, Problem};
@@ -92,7 +93,7 @@ fn print_image(
     let Some(seen) = chosen(args, image) else {
         return Ok(());
     };
-    let mut entries = resolver.entries(&seen.snapshot, args.frames);
+    let (mut entries, wrappers) = resolver.entries(&seen.snapshot, args.frames);
     entries.retain(|entry| !entry.row.is_zero());
     let all = total(&entries);
     let top = if args.top == 0 {
@@ -130,6 +131,9 @@ fn print_image(
         grouped(all.calls)
     )?;
     writeln!(target.out, "{}", exit_line(image, &table))?;
+    if let Some(note) = guess_note(&entries[..top], &wrappers) {
+        writeln!(target.out, "{note}")?;
+    }
     for note in notes(&seen.snapshot) {
         writeln!(target.out, "{warn}{note}{warn:#}")?;
     }
@@ -336,7 +340,7 @@ fn end_json(end: Option<End>) -> Value {
 
 fn image_json(args: &Run, image: &Image, resolver: &mut Resolver) -> Option<Value> {
     let seen = chosen(args, image)?;
-    let mut entries = resolver.entries(&seen.snapshot, args.frames);
+    let (mut entries, wrappers) = resolver.entries(&seen.snapshot, args.frames);
     entries.retain(|entry| !entry.row.is_zero());
     let all = total(&entries);
     let top = if args.top == 0 {
@@ -368,6 +372,7 @@ fn image_json(args: &Run, image: &Image, resolver: &mut Resolver) -> Option<Valu
         "losses": losses,
         "torn_units": seen.snapshot.torn_units(),
         "meta_bytes": seen.snapshot.meta_bytes(),
+        "guessed_wrappers": wrappers_json(&wrappers),
         "rows": entries[..top].iter().map(|entry| row_json(entry, depth)).collect::<Vec<_>>(),
     }))
 }
