@@ -2,22 +2,23 @@
 //!
 //! Theory: `.eh_frame_hdr` has a sorted table of functions; the entry of a function is a small program whose row for
 //! the PC says where the CFA and the registers are. gimli runs it on a few hundred bytes of stack, without
-//! allocation. Only rbp and the return address matter; whatever cannot be said in a rule ends the walk. Entries of
+//! allocation; [`eh`] answers first, at a fifth of the cost, where the tables are as they usually are. Only rbp and the return address matter; whatever cannot be said in a rule ends the walk. Entries of
 //! signal trampolines (augmentation `S`) end it too: what lies beyond was interrupted, it did not call.
 
+use crate::eh::{self, Tables};
 use crate::platform::Object;
 use crate::rule::{END, GUESS, KIND_DRAP, KIND_RBP, KIND_RSP, pack};
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    Pointer, Register, RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression,
-    UnwindSection, UnwindTableRow, X86_64,
+    Pointer, Register, RegisterRule, UnwindContext, UnwindContextStorage as Storage,
+    UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
 };
 
 type Bytes = EndianSlice<'static, LittleEndian>;
 
 /// Room for a row: the callee-saved registers, the return address and some more.
-struct Small;
-impl UnwindContextStorage<usize> for Small {
+pub(crate) struct Small;
+impl Storage<usize> for Small {
     type Rules = [(Register, RegisterRule<usize>); 10];
     type Stack = [UnwindTableRow<usize, Self>; 4];
 }
@@ -26,20 +27,51 @@ impl UnwindContextStorage<usize> for Small {
 /// hold the unwind tables.
 ///
 /// # Safety
-/// `[object.eh_frame_hdr, limit)` is mapped readable, and stays so for the duration of the call.
+/// The segment that holds `.eh_frame_hdr` and `.eh_frame` is mapped readable up to `limit`, and stays so for the
+/// duration of the call.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn rule_for(object: &Object, limit: usize, pc: usize) -> u32 {
-    if object.eh_frame_hdr == 0 {
+    let header = object.eh_frame_hdr;
+    if header == 0 {
         return GUESS;
     }
     // SAFETY: as promised by the caller.
-    let parsed = unsafe { parse(object.eh_frame_hdr, limit, pc) };
-    parsed.unwrap_or(GUESS)
+    unsafe {
+        match quick(object, limit, pc) {
+            Some(rule) => rule,
+            None => parse::<Small>(header, limit, pc).unwrap_or(GUESS),
+        }
+    }
 }
 
-/// `None` = no entry covers `pc`.
-unsafe fn parse(header: usize, limit: usize, pc: usize) -> Option<u32> {
+/// The quick reader, where it can be used.
+#[inline]
+pub(crate) unsafe fn quick(object: &Object, limit: usize, pc: usize) -> Option<u32> {
+    let header = object.eh_frame_hdr;
+    // SAFETY: as promised by the caller of `rule_for`.
+    let start = header.checked_add_signed(eh::frames(unsafe { bytes(header, limit) }?.slice())?)?;
+    let base = start.min(header);
+    if base < object.start {
+        return None;
+    }
+    let tables = Tables {
+        // SAFETY: as promised by the caller of `rule_for`: both tables are in one segment, which `limit` ends.
+        bytes: unsafe { bytes(base, limit) }?.slice(),
+        base,
+        header: header - base,
+        frames: start - base,
+    };
+    eh::rule(&tables, pc)
+}
+
+/// The general reader. `None` = no entry covers `pc`.
+#[inline(never)]
+pub(crate) unsafe fn parse<S: Storage<usize>>(
+    header: usize,
+    limit: usize,
+    pc: usize,
+) -> Option<u32> {
     // SAFETY: as promised by the caller of `rule_for`.
     let header_bytes = unsafe { bytes(header, limit) }?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(header as u64);
@@ -64,23 +96,23 @@ unsafe fn parse(header: usize, limit: usize, pc: usize) -> Option<u32> {
     if entry.is_signal_trampoline() {
         return Some(END);
     }
-    Some(run(&frame, &bases, &entry, pc))
+    Some(run::<S>(&frame, &bases, &entry, pc))
 }
 
-fn run(
+fn run<S: Storage<usize>>(
     frame: &EhFrame<Bytes>,
     bases: &BaseAddresses,
     entry: &FrameDescriptionEntry<Bytes>,
     pc: usize,
 ) -> u32 {
-    let mut context = UnwindContext::<usize, Small>::new_in();
+    let mut context = UnwindContext::<usize, S>::new_in();
     match entry.unwind_info_for_address(frame, bases, &mut context, pc as u64) {
         Ok(row) => translate(frame, row),
         Err(_) => END,
     }
 }
 
-fn translate(frame: &EhFrame<Bytes>, row: &UnwindTableRow<usize, Small>) -> u32 {
+fn translate<S: Storage<usize>>(frame: &EhFrame<Bytes>, row: &UnwindTableRow<usize, S>) -> u32 {
     if !matches!(row.register(X86_64::RA), Some(RegisterRule::Offset(-8))) {
         return END;
     }

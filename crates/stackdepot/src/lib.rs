@@ -11,7 +11,7 @@
 //! | `node` | a node and its inline child |
 //! | `table`, `trie` | hash table, insertion, growth without locks |
 //! | `store` | the array of nodes |
-//! | `rule`, `cfi`, `cache` | unwind rules: applied, read from `.eh_frame`, kept |
+//! | `rule`, `cfi`, `eh`, `cache` | unwind rules: applied, read from `.eh_frame` (`eh`: the usual case), kept |
 //! | `bounds` | which memory is this thread's stack |
 //! | `modules`, `unload` | object files, `dlclose` |
 //! | `walk` | the walk |
@@ -43,6 +43,10 @@ mod cache;
 mod cfi;
 #[cfg(not(loom))]
 mod depot;
+#[cfg(not(loom))]
+mod eh;
+#[cfg(all(not(loom), test))]
+mod eh_tests;
 #[cfg(not(loom))]
 mod linux;
 #[cfg(all(loom, test))]
