@@ -25,7 +25,7 @@ unsafe extern "C" fn walk(state: *mut State, sp: usize, fp: usize) {
     // SAFETY: `enter` passes its caller's state and registers.
     let state = unsafe { &mut *state };
     // SAFETY: as above; one thread.
-    let walk = unsafe { DEPOT.walk(sp, fp, state.depth, &mut state.bounds) };
+    let walk = unsafe { DEPOT.walk(sp, fp, state.depth, &state.bounds) };
     state.sum = state.sum.wrapping_add(u64::from(walk.raw()));
 }
 

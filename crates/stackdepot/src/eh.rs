@@ -8,6 +8,7 @@
 //! Frames", opcodes: DWARF 5, 7.24.
 
 use crate::rule::{END, GUESS, KIND_RBP, KIND_RSP, pack};
+use core::slice::Iter;
 
 /// `.eh_frame_hdr`: version 1, frame pointer pcrel|sdata4, count udata4, table datarel|sdata4.
 const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
@@ -47,22 +48,20 @@ const START: State = State {
 };
 
 /// Bytes still to be read.
-#[derive(Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
+#[derive(Clone)]
+struct Reader<'a>(Iter<'a, u8>);
 
 impl<'a> Reader<'a> {
     #[inline]
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (&head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
+        let (&head, rest) = self.0.as_slice().split_first_chunk::<N>()?;
+        self.0 = rest.iter();
         Some(head)
     }
 
-    #[inline]
+    #[inline(always)]
     fn u8(&mut self) -> Option<u8> {
-        let (&head, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(head)
+        self.0.next().copied()
     }
 
     #[inline]
@@ -71,10 +70,10 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn take(&mut self, len: usize) -> Option<Self> {
-        let (head, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(Self(head))
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.as_slice().split_at_checked(len)?;
+        self.0 = rest.iter();
+        Some(head)
     }
 
     /// A register of one byte.
@@ -85,14 +84,18 @@ impl<'a> Reader<'a> {
     }
 
     /// An unsigned LEB128 of at most 3 bytes.
-    #[inline]
+    #[inline(always)]
     fn uleb(&mut self) -> Option<u32> {
-        let first = u32::from(self.u8()?);
+        let first = self.u8()?;
         if first < 0x80 {
-            return Some(first);
+            return Some(first.into());
         }
+        self.longer(first)
+    }
+
+    fn longer(&mut self, first: u8) -> Option<u32> {
         let second = u32::from(self.u8()?);
-        let value = first & 0x7f | (second & 0x7f) << 7;
+        let value = u32::from(first) & 0x7f | (second & 0x7f) << 7;
         if second < 0x80 {
             return Some(value);
         }
@@ -198,10 +201,10 @@ fn entry(tables: &Tables<'_>, at: usize, pc: usize) -> Option<u32> {
 /// The record at `at` behind its length, and where that begins.
 #[inline]
 fn record(bytes: &[u8], at: usize) -> Option<(Reader<'_>, usize)> {
-    let mut all = Reader(bytes.get(at..)?);
+    let mut all = Reader(bytes.get(at..)?.iter());
     let len = all.u32()?;
     // 0 ends the section, all ones announce a 64-bit length: longer than any section.
-    Some((all.take(len as usize)?, at + 4)).filter(|_| len != 0)
+    Some((Reader(all.take(len as usize)?.iter()), at + 4)).filter(|_| len != 0)
 }
 
 struct Cie {
@@ -221,7 +224,7 @@ impl Cie {
         if cie.u32()? != 0 {
             return None;
         }
-        match cie.0.split_first_chunk() {
+        match cie.0.as_slice().split_first_chunk() {
             Some((&Self::COMMON, rest)) if rest == [0, 0] => Some(Self {
                 pointers: 0,
                 signal: false,
@@ -242,8 +245,13 @@ impl Cie {
             return None;
         };
         // What the letters stand for comes after the NUL, the factors and the length of the augmentation.
-        let end = cie.0.iter().take(8).position(|&byte| byte == 0)?;
-        let letters = cie.take(end)?.0;
+        let end = cie
+            .0
+            .as_slice()
+            .iter()
+            .take(8)
+            .position(|&byte| byte == 0)?;
+        let letters = cie.take(end)?;
         let [0, a, b, c] = cie.array()? else {
             return None;
         };
@@ -251,7 +259,7 @@ impl Cie {
             return None;
         }
         let len = cie.uleb()? as usize;
-        let mut data = cie.take(len)?;
+        let mut data = Reader(cie.take(len)?.iter());
         let (mut signal, mut pointers, mut relative) = (false, 0, false);
         for letter in letters {
             match letter {
@@ -269,6 +277,9 @@ impl Cie {
             return None;
         }
         let state = run(cie, START, None)?;
+        if state.base == START.base {
+            return None;
+        }
         Some(Self {
             pointers,
             signal,
@@ -290,7 +301,7 @@ fn pointer_size(encoding: u8) -> Option<u32> {
 /// Runs a program. For an FDE: up to the row of the byte at `stop.0`, with `stop.1` the CIE's state.
 #[inline(always)]
 fn run(mut code: Reader<'_>, mut state: State, stop: Option<(u32, State)>) -> Option<State> {
-    let mut at = 0u32;
+    let mut at = 0u64;
     let mut kept = [START; REMEMBERED];
     let mut depth = 0;
     while let Some(op) = code.u8() {
@@ -328,11 +339,13 @@ fn run(mut code: Reader<'_>, mut state: State, stop: Option<(u32, State)>) -> Op
                 state.offset = code.uleb()?;
                 continue;
             }
-            0x0d if state.base != START.base => {
+            0x0d => {
+                stop?;
                 state.base = code.register()?;
                 continue;
             }
-            0x0e if state.base != START.base => {
+            0x0e => {
+                stop?;
                 state.offset = code.uleb()?;
                 continue;
             }
@@ -341,8 +354,9 @@ fn run(mut code: Reader<'_>, mut state: State, stop: Option<(u32, State)>) -> Op
                 continue;
             }
         };
-        at = at.checked_add(step)?;
-        if at > stop?.0 {
+        // The sum of two 32-bit numbers at most.
+        at += u64::from(step);
+        if at > u64::from(stop?.0) {
             break;
         }
     }
@@ -400,9 +414,6 @@ impl State {
     }
 
     fn rule(self) -> Option<u32> {
-        if self.base == START.base {
-            return None;
-        }
         if self.ra != 1 {
             return Some(END);
         }

@@ -8,7 +8,9 @@
 //! `dlclose` ends a record (state 2). If the same file (path, build-id, place, bias) is mapped at the same place again,
 //! the record lives again, so that loading in a loop does not fill the table.
 
+use crate::bounds::PAGE;
 use crate::platform::{Object, Platform};
+use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use memledger_abi::ModuleRecord;
@@ -23,6 +25,9 @@ const NAME_MAX: usize = 4096;
 const HEADER: usize = 4096;
 /// Most bytes of a note segment that are looked at.
 const NOTE_MAX: usize = 2048;
+
+/// Records remembered by identity; a power of two.
+const HINTS: usize = 64;
 
 /// [`ModuleRecord::state`].
 pub(crate) const LOADED: u32 = 1;
@@ -42,6 +47,8 @@ pub(crate) struct Modules {
     names: AtomicPtr<u8>,
     names_used: AtomicUsize,
     count: AtomicU32,
+    /// Where a record was found last, by its identity's hash: most programs use few files at a time.
+    hints: [AtomicU32; HINTS],
 }
 
 impl Modules {
@@ -52,6 +59,7 @@ impl Modules {
             names: AtomicPtr::new(core::ptr::null_mut()),
             names_used: AtomicUsize::new(0),
             count: AtomicU32::new(1),
+            hints: [const { AtomicU32::new(0) }; HINTS],
         }
     }
 
@@ -163,24 +171,44 @@ impl Modules {
 
     /// Number of the living record of `object`, made or brought back to life if need be; 0 = no room.
     pub(crate) fn enter(&self, platform: &impl Platform, object: &Object) -> u32 {
+        let hash = object.identity.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINTS.ilog2());
+        let hint = &self.hints[hash % HINTS];
+        let number = hint.load(Ordering::Relaxed);
+        if number != 0 && self.is_current(number, object) {
+            return number;
+        }
+        let number = self.search(platform, object);
+        hint.store(number, Ordering::Relaxed);
+        number
+    }
+
+    /// Is this the living record of `object`?
+    #[inline]
+    fn is_current(&self, number: u32, object: &Object) -> bool {
+        self.state(number) == LOADED
+            && self.side(number).identity.load(Ordering::Relaxed) == object.identity
+            && same_place(&self.read(number), object)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search(&self, platform: &impl Platform, object: &Object) -> u32 {
         let count = self.len();
-        let find =
-            |want| move |&n: &u32| self.state(n) == want && same_place(&self.read(n), object);
-        let current = (1..count)
-            .filter(find(LOADED))
-            .find(|&n| self.side(n).identity.load(Ordering::Relaxed) == object.identity);
-        if let Some(number) = current {
+        if let Some(number) = (1..count).find(|&n| self.is_current(n, object)) {
             return number;
         }
         let image = Image::read(platform, object);
         // SAFETY: the loader keeps the name of a loaded object.
         let name = unsafe { name_of(object) };
-        let again = (1..count).filter(find(UNLOADED)).find(|&n| {
-            let old = self.read(n);
-            // SAFETY: our copy, of the length stored with it.
-            (old.build_id, old.build_id_len) == (image.build_id, image.build_id_len)
-                && unsafe { stored_name(&old) } == name
-        });
+        let again = (1..count)
+            .filter(|&n| self.state(n) == UNLOADED)
+            .find(|&n| {
+                let old = self.read(n);
+                same_place(&old, object)
+                    && (old.build_id, old.build_id_len) == (image.build_id, image.build_id_len)
+                    // SAFETY: our copy, of the length stored with it.
+                    && unsafe { stored_name(&old) } == name
+            });
         match again {
             Some(number) => {
                 self.publish(number, object, &image);
@@ -299,11 +327,11 @@ impl Image {
             build_id: [0; 20],
             build_id_len: 0,
         };
-        let page = Mapped {
+        let page = Mapped::new(
             platform,
-            start: object.start,
-            end: object.start.saturating_add(HEADER).min(object.end),
-        };
+            object.start,
+            object.start.saturating_add(HEADER).min(object.end),
+        );
         if page.u64(0) & 0xff_ffff_ffff != 0x02_46_4c_45_7f {
             return image;
         }
@@ -323,11 +351,7 @@ impl Image {
                 1 if start <= object.eh_frame_hdr && object.eh_frame_hdr < end => image.limit = end,
                 4 if start >= object.start && start < object.end && image.build_id_len == 0 => {
                     let end = start.saturating_add(file.min(NOTE_MAX)).min(object.end);
-                    image.find_build_id(&Mapped {
-                        platform,
-                        start,
-                        end,
-                    });
+                    image.find_build_id(&Mapped::new(platform, start, end));
                 }
                 _ => {}
             }
@@ -362,9 +386,20 @@ struct Mapped<'a, P> {
     platform: &'a P,
     start: usize,
     end: usize,
+    /// End of the last page found readable: a page is asked for once, as a rule.
+    known: Cell<usize>,
 }
 
-impl<P: Platform> Mapped<'_, P> {
+impl<'a, P: Platform> Mapped<'a, P> {
+    fn new(platform: &'a P, start: usize, end: usize) -> Self {
+        Self {
+            platform,
+            start,
+            end,
+            known: Cell::new(0),
+        }
+    }
+
     fn len(&self) -> usize {
         self.end - self.start
     }
@@ -387,7 +422,20 @@ impl<P: Platform> Mapped<'_, P> {
             return [0; N];
         }
         let place = self.start + at;
-        read_mapped(self.platform, place).unwrap_or([0; N])
+        let page_end = (place | (PAGE - 1)).wrapping_add(1);
+        if page_end == self.known.get() && page_end - place >= N {
+            // SAFETY: all in the page that was found to be readable, of an object that the loader keeps meanwhile.
+            return unsafe {
+                core::ptr::with_exposed_provenance::<[u8; N]>(place).read_unaligned()
+            };
+        }
+        match read_mapped(self.platform, place) {
+            Some(bytes) => {
+                self.known.set(page_end);
+                bytes
+            }
+            None => [0; N],
+        }
     }
 }
 
@@ -396,7 +444,7 @@ pub(crate) fn read_mapped<const N: usize>(
     platform: &impl Platform,
     place: usize,
 ) -> Option<[u8; N]> {
-    let page = |address: usize| address & !(crate::bounds::PAGE - 1);
+    let page = |address: usize| address & !(PAGE - 1);
     let end = page(place.checked_add(N - 1)?);
     if !platform.readable(page(place)) || end != page(place) && !platform.readable(end) {
         return None;

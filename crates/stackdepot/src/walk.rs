@@ -9,7 +9,7 @@
 use crate::bounds::StackBounds;
 use crate::cfi;
 use crate::modules::read_mapped;
-use crate::platform::Platform;
+use crate::platform::{Object, Platform};
 use crate::rule::{Cursor, GUESS, KIND_GUESS, step};
 use crate::trie::{Frame, Memory, NO_NODE};
 use crate::{Depot, View};
@@ -90,7 +90,7 @@ impl<P: Platform> Depot<P> {
             let inner = node;
             node = match view.node(inner).inline_child(ra as u64) {
                 Some(child) => child,
-                None => match view.other_child(inner, ra as u64) {
+                None => match view.other_child(inner, ra as u64, left > 1) {
                     // The first frame is never refused, so `inner` is not the root.
                     REFUSED => return Walk(inner),
                     NO_NODE => return Walk::FULL,
@@ -124,32 +124,34 @@ impl<P: Platform> Depot<P> {
         let view = self.view();
         let node = view.node(node);
         let ra = node.ra();
-        let rule = self.rules.get(ra).unwrap_or_else(|| {
-            let rule = self.read_rule(ra as usize);
-            self.rules.put(ra, rule);
-            rule
-        });
+        let rule = match self.rules.get(ra) {
+            Some(rule) => rule,
+            None => {
+                let object = self.platform.find_object(ra as usize - 1);
+                let module = object.map_or(0, |object| self.modules.enter(&self.platform, &object));
+                self.read_rule(ra, object.as_ref(), module)
+            }
+        };
         node.rule.store(rule, Ordering::Relaxed);
         rule
     }
 
-    fn read_rule(&self, ra: usize) -> u32 {
-        let pc = ra - 1;
-        let Some(object) = self.platform.find_object(pc) else {
-            return GUESS;
-        };
-        let limit = self
-            .modules
-            .limit(self.modules.enter(&self.platform, &object), &object);
-        // SAFETY: the loader says where the tables are, `limit` ends their segment, and an object that a frame of this
-        // thread is in stays loaded while the frame lives.
-        unsafe { cfi::rule_for(&object, limit, pc) }
+    /// Reads the rule from the tables of the object that `ra` is in, recorded as `module`.
+    fn read_rule(&self, ra: u64, object: Option<&Object>, module: u32) -> u32 {
+        let rule = object.map_or(GUESS, |object| {
+            let limit = self.modules.limit(module, object);
+            // SAFETY: the loader says where the tables are, `limit` ends their segment, and an object that a frame of
+            // this thread is in stays loaded while the frame lives.
+            unsafe { cfi::rule_for(object, limit, ra as usize - 1) }
+        });
+        self.rules.put(ra, rule);
+        rule
     }
 
-    /// Makes the node for a frame not seen before.
+    /// Makes the node for a frame not seen before. `leave`: its rule is needed at once.
     #[cold]
     #[inline(never)]
-    fn add(&self, parent: u32, ra: u64) -> u32 {
+    fn add(&self, parent: u32, ra: u64, leave: bool) -> u32 {
         let view = self.view();
         let guessed =
             parent != 0 && view.node(parent).rule.load(Ordering::Relaxed) & 7 == KIND_GUESS;
@@ -159,8 +161,19 @@ impl<P: Platform> Depot<P> {
         let object = self.platform.find_object(ra as usize - 1);
         let module = object.map_or(0, |object| self.modules.enter(&self.platform, &object));
         let id = self.trie.insert(&view, Frame { parent, ra, module });
-        if module == 0 && id != NO_NODE {
+        if id == NO_NODE {
+            return id;
+        }
+        if module == 0 {
             self.homeless.store(true, Ordering::Relaxed);
+        }
+        if leave {
+            // While the loader's answer is at hand.
+            let rule = self
+                .rules
+                .get(ra)
+                .unwrap_or_else(|| self.read_rule(ra, object.as_ref(), module));
+            view.node(id).rule.store(rule, Ordering::Relaxed);
         }
         id
     }
@@ -182,10 +195,10 @@ impl<P: Platform> Depot<P> {
 impl<P: Platform> View<'_, P> {
     /// A child that is not the inline one, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.
     #[inline]
-    fn other_child(&self, parent: u32, ra: u64) -> u32 {
+    fn other_child(&self, parent: u32, ra: u64, leave: bool) -> u32 {
         match self.depot.trie.find(self, parent, ra) {
             Some(child) => child,
-            None => self.depot.add(parent, ra),
+            None => self.depot.add(parent, ra, leave),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Loader {
 
 fn walk<P: Platform>(depot: &Depot<P>, ra: usize) -> Walk {
     let word = [ra];
-    unsafe { depot.walk(word.as_ptr() as usize, 0, 1, &mut StackBounds::default()) }
+    unsafe { depot.walk(word.as_ptr() as usize, 0, 1, &StackBounds::default()) }
 }
 
 fn module<P: Platform>(depot: &Depot<P>, walk: Walk) -> (u32, ModuleRecord) {

@@ -149,7 +149,7 @@ fn without_memory_there_is_no_walk() {
         let depot = poor(mappings);
         assert_eq!(depot.init(), Err(InitError::NoMemory), "{mappings}");
         let word = [0x12345usize];
-        let walk = unsafe { depot.walk(word.as_ptr() as usize, 0, 1, &mut StackBounds::default()) };
+        let walk = unsafe { depot.walk(word.as_ptr() as usize, 0, 1, &StackBounds::default()) };
         assert_eq!(walk, Walk::NONE);
     }
     let depot = poor(5);
@@ -174,7 +174,7 @@ fn a_table_that_cannot_grow_still_answers() {
     let mut seen = HashMap::new();
     for ra in (0x10_0000_usize..).step_by(16).take(6000) {
         let word = [ra];
-        let walk = unsafe { depot.walk(word.as_ptr() as usize, 0, 1, &mut StackBounds::default()) };
+        let walk = unsafe { depot.walk(word.as_ptr() as usize, 0, 1, &StackBounds::default()) };
         match walk.node() {
             Some(node) => assert!(seen.insert(node, ra).is_none()),
             None => full += 1,
@@ -191,7 +191,7 @@ fn return_addresses_that_cannot_be() {
     for ra in [0usize, 1, 4095, 1 << 47, usize::MAX, 0x8000_0000_0000_0000] {
         let word = [ra];
         assert_eq!(
-            unsafe { depot.walk(word.as_ptr() as usize, 0, 8, &mut bounds) },
+            unsafe { depot.walk(word.as_ptr() as usize, 0, 8, &bounds) },
             Walk::NONE
         );
     }
@@ -210,7 +210,7 @@ unsafe extern "C" fn capture_in_signal(arg: *mut c_void) {
 
 unsafe extern "C" fn entered_in_signal(_: *mut c_void, sp: usize, fp: usize) {
     let depot = unsafe { &*INTERRUPTED.load(Ordering::Relaxed) };
-    let walk = unsafe { depot.walk(sp, fp, 9, &mut StackBounds::default()) };
+    let walk = unsafe { depot.walk(sp, fp, 9, &StackBounds::default()) };
     if walk.node().is_some() {
         SIGNALS.fetch_add(1, Ordering::Relaxed);
     }
