@@ -154,6 +154,15 @@ pub(crate) struct View<'a, P: Platform> {
     pub(crate) base: *mut NodeCell,
 }
 
+impl<P: Platform> View<'_, P> {
+    /// Number of a node of this depot.
+    #[inline]
+    pub(crate) fn number(&self, node: &NodeCell) -> u32 {
+        let bytes = core::ptr::from_ref(node).addr() - self.base.addr();
+        (bytes / size_of::<NodeCell>()) as u32
+    }
+}
+
 impl<P: Platform> Memory for View<'_, P> {
     #[inline]
     fn node(&self, id: u32) -> &NodeCell {

@@ -225,7 +225,7 @@ impl Cie {
             return None;
         }
         match cie.0.as_slice().split_first_chunk() {
-            Some((&Self::COMMON, rest)) if rest == [0, 0] => Some(Self {
+            Some((common, rest)) if *common == Self::COMMON && rest == [0, 0] => Some(Self {
                 pointers: 0,
                 signal: false,
                 state: State {

@@ -79,10 +79,11 @@ impl NodeCell {
         self.ra() == ra && self.parent.load(Ordering::Relaxed) == parent
     }
 
-    /// The inline child, if it is the one for `ra`.
+    /// The inline child, if it is the one for `ra`. Only addresses that were inserted can match.
     #[inline]
     pub(crate) fn inline_child(&self, ra: u64) -> Option<u32> {
-        (self.child_ra.load(Ordering::Acquire) == ra).then(|| self.child.load(Ordering::Relaxed))
+        (self.child_ra.load(Ordering::Acquire) == ra && ra > CLAIMED)
+            .then(|| self.child.load(Ordering::Relaxed))
     }
 
     /// Makes `child` the inline child if there was none yet.

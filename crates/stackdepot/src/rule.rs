@@ -7,13 +7,14 @@
 //! and each read is checked to lie above the last return address and below the end of the stack.
 //!
 //! ```text
-//! bits 0..3    kind, `KIND_*`
+//! bits 0..3    kind, `KIND_*`; 0 (rsp) so that the commonest rule, which keeps rbp, is known by ten zero bits
 //! bits 3..10   words from the place of the saved rbp up to the CFA; 0 = rbp unchanged, 127 = rbp lost
-//! bits 10..32  words from the base to the CFA (or to the place that holds it), signed
+//! bits 10..32  words from the base to the CFA (or to the place that holds it), signed; from rsp at least 1
 //! ```
+//! A rule is never 0: that is a node whose rule nobody needed yet.
 
 /// CFA from rsp.
-pub(crate) const KIND_RSP: u32 = 1;
+pub(crate) const KIND_RSP: u32 = 0;
 /// CFA from rbp.
 pub(crate) const KIND_RBP: u32 = 2;
 /// CFA read from a place given by rbp; the caller's rbp at rbp.
@@ -29,6 +30,9 @@ pub(crate) const END: u32 = KIND_END;
 pub(crate) const GUESS: u32 = KIND_GUESS;
 /// Saved-rbp field: the register is neither kept nor saved.
 pub(crate) const RBP_LOST: u32 = 127;
+
+/// The rule within a function that began with `push rbp; mov rbp, rsp`: CFA = rbp + 16, the caller's rbp at rbp.
+const FRAME: u32 = KIND_RBP | 2 << 3 | 2 << 10;
 
 /// Packs a rule from byte distances; [`END`] if a field does not fit. `saved` = bytes from the saved rbp up to the CFA.
 pub(crate) fn pack(kind: u32, offset: i64, saved: i64, lost: bool) -> u32 {
@@ -69,46 +73,91 @@ unsafe fn word(place: usize) -> usize {
     unsafe { core::ptr::with_exposed_provenance::<usize>(place).read_volatile() }
 }
 
-/// Goes to the next outer frame. `None`: end.
+/// What a rule leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    To(Cursor),
+    End,
+    /// It is 0.
+    Unknown,
+}
+
+/// Bytes from the base.
+#[inline(always)]
+fn distance(rule: u32) -> usize {
+    ((rule as i32 >> 10) as isize * 8) as usize
+}
+
+/// Goes to the next outer frame.
 ///
 /// # Safety
-/// All words in `(from.at, last]` are readable; `from.at` is 8-aligned and below 2^47.
+/// All words in `(from.at, last]` are readable; `from.at` is 8-aligned and below 2^47. The rule is of [`pack`], [`END`],
+/// [`GUESS`] or 0.
 #[inline(always)]
-pub(crate) unsafe fn step(rule: u32, from: Cursor, last: usize) -> Option<Cursor> {
-    // Bytes: the field's words times 8.
-    let offset = (rule as i32 >> 7 & !7) as isize as usize;
+pub(crate) unsafe fn step(rule: u32, from: Cursor, last: usize) -> Step {
+    /// Mask of the saved-rbp field, which in its place is a number of bytes.
+    const SAVED: u32 = RBP_LOST << 3;
+    let offset = distance(rule);
+    if rule & (SAVED | 7) == KIND_RSP {
+        if offset == 0 {
+            return Step::Unknown;
+        }
+        let at = from.at + offset;
+        return if at > last {
+            Step::End
+        } else {
+            Step::To(Cursor { at, fp: from.fp })
+        };
+    }
+    if rule == FRAME {
+        let place = from.fp;
+        // Aligned as both are, the word behind it is `last` at most.
+        if place <= from.at || place >= last || place & 7 != 0 {
+            return Step::End;
+        }
+        return Step::To(Cursor {
+            at: place + 8,
+            // SAFETY: checked to be inside.
+            fp: unsafe { word(place) },
+        });
+    }
+    let saved = rule & SAVED;
     let kind = rule & 7;
     let at = if kind == KIND_RSP {
         let at = from.at + offset;
         if at > last {
-            return None;
+            return Step::End;
         }
         at
     } else if kind == KIND_RBP {
         let at = from.fp.wrapping_add(offset).wrapping_sub(8);
         if !inside(at, from.at, last) {
-            return None;
+            return Step::End;
+        }
+        if saved == 0 {
+            return Step::To(Cursor { at, fp: from.fp });
         }
         at
     } else {
         // SAFETY: as promised by the caller.
         let next = unsafe { rare(rule, from, last) };
-        return (next.at != 0).then_some(next);
+        return if next.at == 0 {
+            Step::End
+        } else {
+            Step::To(next)
+        };
     };
-    let slot = (rule >> 3 & 127) as usize;
-    if slot == 0 {
-        return Some(Cursor { at, fp: from.fp });
+    if saved == SAVED {
+        return Step::To(Cursor { at, fp: 0 });
     }
-    if slot == RBP_LOST as usize {
-        return Some(Cursor { at, fp: 0 });
-    }
-    let place = at + 8 - slot * 8;
-    if place <= from.at {
-        return None;
+    let place = at + 8 - saved as usize;
+    // From rsp, `pack` sees to it.
+    if kind != KIND_RSP && place <= from.at {
+        return Step::End;
     }
     // SAFETY: above `from.at`, and not above `at`, which is at most `last`; aligned as `at` is.
     let fp = unsafe { word(place) };
-    Some(Cursor { at, fp })
+    Step::To(Cursor { at, fp })
 }
 
 /// The kinds that few frames have. `at` = 0: end (a pair of words is returned in registers).
@@ -120,7 +169,7 @@ unsafe fn rare(rule: u32, from: Cursor, last: usize) -> Cursor {
     let (place, cfa) = match rule & 7 {
         // A frame whose stack gcc realigned: the place of the CFA is kept near rbp.
         KIND_DRAP => {
-            let place = fp.wrapping_add((rule as i32 >> 7 & !7) as isize as usize);
+            let place = fp.wrapping_add(distance(rule));
             if !inside(place, at, last) {
                 return NO_FRAME;
             }
@@ -144,6 +193,16 @@ unsafe fn rare(rule: u32, from: Cursor, last: usize) -> Cursor {
 mod tests {
     use super::*;
 
+    /// Shadows the real one: `None` for the end.
+    unsafe fn step(rule: u32, from: Cursor, last: usize) -> Option<Cursor> {
+        // SAFETY: the caller's.
+        match unsafe { super::step(rule, from, last) } {
+            Step::To(next) => Some(next),
+            Step::End => None,
+            Step::Unknown => panic!("{rule:#x} is unknown"),
+        }
+    }
+
     fn base(words: &[usize]) -> usize {
         words.as_ptr().expose_provenance()
     }
@@ -156,6 +215,22 @@ mod tests {
         assert_eq!(pack(KIND_RBP, 8 << 21, 0, false), END);
         assert_ne!(pack(KIND_RBP, (8 << 21) - 8, 0, false), END);
         assert_eq!(pack(KIND_RSP, 4096, 2048, false) >> 3 & 127, RBP_LOST);
+    }
+
+    /// `step` relies on it: no rule is 0, and from rsp both the return address and the saved rbp lie above rsp.
+    #[test]
+    fn rules_from_rsp_rise() {
+        for offset in -40..1200 {
+            for saved in 0..1100 {
+                let rule = pack(KIND_RSP, offset, saved, false);
+                assert_ne!(rule, 0);
+                if rule != END {
+                    let slot = i64::from(rule >> 3 & 127);
+                    assert!(offset >= 8 && distance(rule) as i64 == offset);
+                    assert!(slot == i64::from(RBP_LOST) || slot * 8 <= offset);
+                }
+            }
+        }
     }
 
     #[test]
@@ -205,7 +280,31 @@ mod tests {
                 None
             );
             assert_eq!(step(END, from, last), None);
-            assert_eq!(step(0, from, last), None);
+            assert_eq!(super::step(0, from, last), Step::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_frame_as_compilers_make_it() {
+        assert_eq!(pack(KIND_RBP, 16, 16, false), FRAME);
+        let stack = [0usize, 11, 22, 33, 44, 55];
+        let b = base(&stack);
+        // SAFETY: `b + 40` is the last word of the array.
+        let go = |fp| unsafe { step(FRAME, Cursor { at: b, fp }, b + 40) };
+        let to = |at, fp| Some(Cursor { at, fp });
+        assert_eq!(go(b + 8), to(b + 16, 11));
+        assert_eq!(go(b + 32), to(b + 40, 44));
+        for bad in [
+            0,
+            b - 8,
+            b,
+            b + 12,
+            b + 40,
+            b + 48,
+            usize::MAX - 7,
+            usize::MAX,
+        ] {
+            assert_eq!(go(bad), None, "{bad:#x}");
         }
     }
 

@@ -9,8 +9,9 @@
 use crate::bounds::StackBounds;
 use crate::cfi;
 use crate::modules::read_mapped;
+use crate::node::NodeCell;
 use crate::platform::{Object, Platform};
-use crate::rule::{Cursor, GUESS, KIND_GUESS, step};
+use crate::rule::{Cursor, GUESS, KIND_GUESS, Step, step};
 use crate::trie::{Frame, Memory, NO_NODE};
 use crate::{Depot, View};
 use core::sync::atomic::Ordering;
@@ -84,36 +85,48 @@ impl<P: Platform> Depot<P> {
         } else {
             sp
         };
-        let mut node = 0;
+        let mut node = view.node(0);
         let mut left = depth.max(1);
         loop {
-            let inner = node;
-            node = match view.node(inner).inline_child(ra as u64) {
+            let child = match node.inline_child(ra as u64) {
                 Some(child) => child,
-                None => match view.other_child(inner, ra as u64, left > 1) {
-                    // The first frame is never refused, so `inner` is not the root.
-                    REFUSED => return Walk(inner),
+                None => match self.other_child(&view, node, ra, left > 1) {
+                    // The first frame is never refused, so `node` is not the root.
+                    REFUSED => return Walk(view.number(node)),
                     NO_NODE => return Walk::FULL,
                     child => child,
                 },
             };
+            node = view.node(child);
             left -= 1;
             if left == 0 {
-                return Walk(node);
+                return Walk(child);
             }
-            let mut rule = view.node(node).rule.load(Ordering::Relaxed);
-            if rule == 0 {
-                rule = self.resolve(node);
-            }
+            let rule = node.rule.load(Ordering::Relaxed);
             // SAFETY: all words from `sp` up to `last` are readable, and `cursor` is between.
-            let Some(next) = (unsafe { step(rule, cursor, last) }) else {
-                return Walk(node);
+            let mut next = unsafe { step(rule, cursor, last) };
+            if next == Step::Unknown {
+                // SAFETY: as above.
+                next = unsafe { step(self.resolve(child), cursor, last) };
+            }
+            let Step::To(next) = next else {
+                return Walk(child);
             };
             cursor = next;
             ra = read(cursor.at);
-            if !usable(ra) {
-                return Walk(node);
-            }
+        }
+    }
+
+    /// A child that is not the inline one, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.
+    #[inline]
+    fn other_child(&self, view: &View<'_, P>, parent: &NodeCell, ra: usize, leave: bool) -> u32 {
+        if !usable(ra) {
+            return REFUSED;
+        }
+        let parent = view.number(parent);
+        match self.trie.find(view, parent, ra as u64) {
+            Some(child) => child,
+            None => self.add(parent, ra as u64, leave),
         }
     }
 
@@ -189,16 +202,5 @@ impl<P: Platform> Depot<P> {
             at <= 5 && matches!(pair, [0xff, modrm] if modrm >> 3 & 7 == 2)
         };
         code[2] == 0xe8 || code.windows(2).enumerate().any(far)
-    }
-}
-
-impl<P: Platform> View<'_, P> {
-    /// A child that is not the inline one, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.
-    #[inline]
-    fn other_child(&self, parent: u32, ra: u64, leave: bool) -> u32 {
-        match self.depot.trie.find(self, parent, ra) {
-            Some(child) => child,
-            None => self.depot.add(parent, ra, leave),
-        }
     }
 }

@@ -187,7 +187,7 @@ fn a_table_that_cannot_grow_still_answers() {
 #[test]
 fn return_addresses_that_cannot_be() {
     let depot = depot();
-    let mut bounds = StackBounds::default();
+    let bounds = StackBounds::default();
     for ra in [0usize, 1, 4095, 1 << 47, usize::MAX, 0x8000_0000_0000_0000] {
         let word = [ra];
         assert_eq!(
