@@ -16,9 +16,11 @@
 //! does not hold are taken out until none is left. So it depends on nothing but the nodes and the live sizes, in any order.
 //!
 //! The numbers were chosen by what is known of stripped programs. git: `xmalloc` and its like have 5 to 25 callers after one
-//! command, one place and 31 to 256 bytes. CPython, stripped of all names, with frames of each stack kept as by default: the
-//! same ten largest rows as with names; three places would take `PyList_New`, and without the last two conditions also
-//! `PyUnicode_New` and its decoders. What cannot be told apart is a constructor of objects of many sizes (`PyTuple_New`).
+//! command, one place and 31 to 256 bytes; SQLite: 9 callers, one place, 58 bytes. With three places bash's maker of
+//! variables would be taken too. CPython without any name has the same ten largest rows as with all of them; without the
+//! last two conditions `PyDict_New`, `PyList_New`, `PyUnicode_New` and what stands on it would be skipped. A constructor of
+//! objects of many sizes (`PyTuple_New`) cannot be told from a wrapper, nor a wrapper that has few callers so far from a
+//! user.
 
 use crate::symbols::Place;
 use crate::{Helpers, Ledger, Snapshot, Symbolizer};

@@ -21,7 +21,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`control`] reads and writes the switch of a process; [`preflight`] tells before a run whether a command can be
+//! [`control`] reads and writes the switch of a process; [`mod@preflight`] tells before a run whether a command can be
 //! measured at all. All memory comes through the [`Memory`] trait, so a core file can stand in for a process.
 //! Everything read from a process is taken as untrusted: sizes are capped, addresses and strides are checked.
 #![deny(unsafe_code)]

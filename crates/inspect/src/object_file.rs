@@ -141,6 +141,10 @@ impl ObjectFile {
             |s: &&Symbol| addr - s.start < s.size || (s.size == 0 && addr - s.start < 4096);
         let near = &self.symbols[end.saturating_sub(8)..end];
         let s = near.iter().rev().find(covers)?;
+        // One without a size (`_init`) ends where another function begins.
+        if s.size == 0 && self.bounds(addr).is_some_and(|b| b.0 > s.start) {
+            return None;
+        }
         // Of several at one address the first is the best.
         let best = near
             .iter()

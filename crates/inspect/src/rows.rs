@@ -71,7 +71,7 @@ pub struct Report {
     /// As [`rows`] gives them.
     pub rows: Vec<Row>,
     /// Functions without a name that were taken for allocator helpers, in order of object and address; also those that no
-    /// row was charged past.
+    /// row was charged past. Empty if all memory is charged to functions with a name anyway.
     pub wrappers: Vec<Wrapper>,
 }
 
@@ -100,7 +100,8 @@ pub fn report(
     helpers: &Helpers,
     merge: MergeBy,
 ) -> Report {
-    let wrappers = match helpers.guess() {
+    let guess = helpers.guess() && needs_guess(snapshot, symbols, helpers);
+    let wrappers = match guess {
         true => guess::wrappers(snapshot, symbols, helpers),
         false => Vec::new(),
     };
@@ -144,6 +145,18 @@ pub fn report(
     rows.sort_by_cached_key(|(r, _)| key(r));
     let rows = rows.into_iter().map(|(r, _)| r).collect();
     Report { rows, wrappers }
+}
+
+/// Whether live memory would be charged to a function without a name. If not, all nodes need not be looked at.
+fn needs_guess(snapshot: &Snapshot, symbols: &mut Symbolizer, helpers: &Helpers) -> bool {
+    let mut roles = Roles::new(helpers, &[]);
+    snapshot.ledgers.iter().any(|ledger| {
+        ledger.site_sums.iter().any(|(node, _)| {
+            let frames = symbols.stack(snapshot, ledger, *node);
+            let frame = frames.get(roles.charged(&frames).0);
+            frame.is_some_and(|f| f.func.is_none() && f.start.is_some())
+        })
+    })
 }
 
 /// Roles of frames. The symbolizer gives one frame a place and keeps it.

@@ -140,3 +140,44 @@ fn without_guesses_the_wrapper_is_one_row() {
     let sum: u64 = report.rows.iter().map(|r| r.bytes).sum();
     assert_eq!(sum, program.snapshot.total.bytes);
 }
+
+#[test]
+fn a_symbol_without_a_size_does_not_name_the_next_function() {
+    let Some(library) = library() else { return };
+    // An exported function without a size, as `_init` is, stands before all others.
+    let dir = common::scratch();
+    let asm = dir.join("first.s");
+    let text =
+        ".globl first\n.type first,@function\n.text\nfirst: ret\n.section .note.GNU-stack,\"\"\n";
+    std::fs::write(&asm, text).unwrap();
+    let source = common::source("wrappers.c");
+    let program = dir.join("prog");
+    let [asm, source, out] = [&asm, &source, &program].map(|p| p.to_str().unwrap());
+    run(
+        "cc",
+        &[
+            "-O2",
+            "-rdynamic",
+            "-fvisibility=hidden",
+            "-o",
+            out,
+            asm,
+            source,
+        ],
+    );
+    let functions = functions(&program);
+    let start = |wanted| functions.iter().find(|(_, n)| *n == wanted).unwrap().0;
+    let apart = start("raw_alloc").wrapping_sub(*start("first"));
+    assert!(apart < 4096, "{apart:#x}");
+    run("strip", &["-s", out]);
+    let (running, _) = Running::start(Command::new(&program).env("LD_PRELOAD", library));
+    let snapshot = Snapshot::read(running.pid()).unwrap();
+    let report = report(
+        &snapshot,
+        &mut Symbolizer::default(),
+        &Helpers::default(),
+        MergeBy::Line,
+    );
+    assert!(report.rows.iter().all(|r| r.func != "first"));
+    assert_eq!(report.wrappers.len(), 2);
+}
