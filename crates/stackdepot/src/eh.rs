@@ -90,17 +90,21 @@ impl<'a> Reader<'a> {
         if first < 0x80 {
             return Some(first.into());
         }
-        self.longer(first)
+        // By value, so that the common case keeps the reader in registers.
+        let (value, rest) = self.clone().longer(first)?;
+        *self = rest;
+        Some(value)
     }
 
-    fn longer(&mut self, first: u8) -> Option<u32> {
+    #[inline(never)]
+    fn longer(mut self, first: u8) -> Option<(u32, Self)> {
         let second = u32::from(self.u8()?);
         let value = u32::from(first) & 0x7f | (second & 0x7f) << 7;
         if second < 0x80 {
-            return Some(value);
+            return Some((value, self));
         }
         let third = u32::from(self.u8()?);
-        (third < 0x80).then_some(value | third << 14)
+        (third < 0x80).then_some((value | third << 14, self))
     }
 }
 
@@ -350,7 +354,7 @@ fn run(mut code: Reader<'_>, mut state: State, stop: Option<(u32, State)>) -> Op
                 continue;
             }
             _ => {
-                state.seldom(op, &mut code, stop)?;
+                code = state.seldom(op, code, stop)?;
                 continue;
             }
         };
@@ -384,7 +388,12 @@ impl State {
 
     #[cold]
     #[inline(never)]
-    fn seldom(&mut self, op: u8, code: &mut Reader<'_>, stop: Option<(u32, Self)>) -> Option<()> {
+    fn seldom<'a>(
+        &mut self,
+        op: u8,
+        mut code: Reader<'a>,
+        stop: Option<(u32, Self)>,
+    ) -> Option<Reader<'a>> {
         match op {
             // offset_extended
             0x05 => {
@@ -410,7 +419,7 @@ impl State {
             }
             _ => return None,
         }
-        Some(())
+        Some(code)
     }
 
     fn rule(self) -> Option<u32> {

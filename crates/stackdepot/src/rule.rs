@@ -97,17 +97,16 @@ fn distance(rule: u32) -> usize {
 pub(crate) unsafe fn step(rule: u32, from: Cursor, last: usize) -> Step {
     /// Mask of the saved-rbp field, which in its place is a number of bytes.
     const SAVED: u32 = RBP_LOST << 3;
-    let offset = distance(rule);
     if rule & (SAVED | 7) == KIND_RSP {
-        if offset == 0 {
+        let words = rule as i32 as isize >> 10;
+        if words == 0 {
             return Step::Unknown;
         }
-        let at = from.at + offset;
-        return if at > last {
-            Step::End
-        } else {
-            Step::To(Cursor { at, fp: from.fp })
-        };
+        let at = from.at + words as usize * 8;
+        if at > last {
+            return Step::End;
+        }
+        return Step::To(Cursor { at, fp: from.fp });
     }
     if rule == FRAME {
         let place = from.fp;
@@ -121,6 +120,7 @@ pub(crate) unsafe fn step(rule: u32, from: Cursor, last: usize) -> Step {
             fp: unsafe { word(place) },
         });
     }
+    let offset = distance(rule);
     let saved = rule & SAVED;
     let kind = rule & 7;
     let at = if kind == KIND_RSP {

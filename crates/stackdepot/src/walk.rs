@@ -104,13 +104,14 @@ impl<P: Platform> Depot<P> {
             }
             let rule = node.rule.load(Ordering::Relaxed);
             // SAFETY: all words from `sp` up to `last` are readable, and `cursor` is between.
-            let mut next = unsafe { step(rule, cursor, last) };
-            if next == Step::Unknown {
+            let next = match unsafe { step(rule, cursor, last) } {
+                Step::To(next) => next,
+                Step::End => return Walk(child),
                 // SAFETY: as above.
-                next = unsafe { step(self.resolve(child), cursor, last) };
-            }
-            let Step::To(next) = next else {
-                return Walk(child);
+                Step::Unknown => match unsafe { self.first_step(child, cursor, last) } {
+                    Cursor { at: 0, .. } => return Walk(child),
+                    next => next,
+                },
             };
             cursor = next;
             ra = read(cursor.at);
@@ -130,9 +131,22 @@ impl<P: Platform> Depot<P> {
         }
     }
 
-    /// Finds out a node's rule and keeps it.
+    /// The step from a node whose rule is not known yet. `at` = 0: end.
+    ///
+    /// # Safety
+    /// As [`step`].
     #[cold]
     #[inline(never)]
+    unsafe fn first_step(&self, node: u32, from: Cursor, last: usize) -> Cursor {
+        let rule = self.resolve(node);
+        // SAFETY: the caller's promise; rules come from `pack`.
+        match unsafe { step(rule, from, last) } {
+            Step::To(next) => next,
+            Step::End | Step::Unknown => Cursor { at: 0, fp: 0 },
+        }
+    }
+
+    /// Finds out a node's rule and keeps it.
     fn resolve(&self, node: u32) -> u32 {
         let view = self.view();
         let node = view.node(node);
