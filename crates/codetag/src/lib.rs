@@ -56,4 +56,4 @@ mod tag;
 
 pub use registry::{Client, Module, Registered, Registry};
 pub use row::{ROW_LOADED, Row, RowText};
-pub use tag::{ANCHOR, CodeTag, TagRange, function_name};
+pub use tag::{ANCHOR, CodeTag, FOREIGN, TagRange, function_name};

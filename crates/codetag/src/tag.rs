@@ -4,28 +4,99 @@
 //! contribution is a whole number of records and no contribution asks for another alignment than the stride allows:
 //! hence `repr(C, align(8))` and 56 bytes. The function's name cannot be had in a constant on stable Rust, so the tag holds
 //! a function that computes it: an inner `fn __f`, whose own type name is that of the surrounding function plus `::__f`.
+//!
+//! C and C++ put records of the same layout in the same section (`memledger.h`); theirs have [`FOREIGN`] set, a C string in
+//! place of the function, and text that need not be UTF-8.
 
 use core::any::type_name_of_val;
-use core::mem::size_of;
+use core::ffi::{CStr, c_char};
+use core::fmt;
+use core::mem::{offset_of, size_of};
+use core::slice;
+use core::str;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// [`CodeTag::flags`]: the tag only keeps the section in existence; it gets no number and no row.
 pub const ANCHOR: u32 = 1;
+/// [`CodeTag::flags`]: the tag was not made by Rust: its function is the address of a NUL-terminated string, or null.
+pub const FOREIGN: u32 = 2;
 
-/// One place in the source. 56 bytes, made by [`code_tag!`](crate::code_tag).
+/// Text as C has it, too.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Text {
+    start: *const u8,
+    bytes: usize,
+}
+
+impl Text {
+    const fn new(text: &'static str) -> Self {
+        Text {
+            start: text.as_ptr(),
+            bytes: text.len(),
+        }
+    }
+
+    /// The text up to the first byte that is not UTF-8.
+    const fn get(&self) -> &'static str {
+        if self.start.is_null() {
+            return "";
+        }
+        // SAFETY: made from a `&'static str`, or a literal in the object file that the tag is in.
+        utf8(unsafe { slice::from_raw_parts(self.start, self.bytes) })
+    }
+}
+
+const fn utf8(bytes: &'static [u8]) -> &'static str {
+    match str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => match str::from_utf8(bytes.split_at(error.valid_up_to()).0) {
+            Ok(text) => text,
+            Err(_) => "",
+        },
+    }
+}
+
+/// Names the function around a tag.
+#[repr(C)]
+union Func {
+    rust: fn() -> &'static str,
+    foreign: *const c_char,
+}
+
+/// One place in the source. 56 bytes, made by [`code_tag!`](crate::code_tag), or as `struct memledger_tag` by `memledger.h`.
 #[repr(C, align(8))]
-#[derive(Debug)]
 pub struct CodeTag {
-    file: &'static str,
-    module_path: &'static str,
-    func: fn() -> &'static str,
+    file: Text,
+    module_path: Text,
+    func: Func,
     line: u32,
     column: u32,
     index: AtomicU32,
     flags: AtomicU32,
 }
 
-const _: () = assert!(size_of::<CodeTag>() == 56);
+const _: () = {
+    assert!(size_of::<CodeTag>() == 56);
+    assert!(offset_of!(CodeTag, module_path) == 16 && offset_of!(CodeTag, func) == 32);
+    assert!(offset_of!(CodeTag, line) == 40 && offset_of!(CodeTag, index) == 48);
+};
+
+// SAFETY: the pointers are to constant text; what changes is atomic.
+unsafe impl Send for CodeTag {}
+// SAFETY: as above.
+unsafe impl Sync for CodeTag {}
+
+impl fmt::Debug for CodeTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodeTag")
+            .field("file", &self.file())
+            .field("line", &self.line)
+            .field("func", &self.func())
+            .field("index", &self.index())
+            .finish_non_exhaustive()
+    }
+}
 
 impl CodeTag {
     /// A tag for the given place, not registered yet.
@@ -37,9 +108,9 @@ impl CodeTag {
         column: u32,
     ) -> Self {
         CodeTag {
-            file,
-            module_path,
-            func,
+            file: Text::new(file),
+            module_path: Text::new(module_path),
+            func: Func { rust: func },
             line,
             column,
             index: AtomicU32::new(0),
@@ -61,17 +132,28 @@ impl CodeTag {
 
     /// Source file, as `file!()` has it.
     pub const fn file(&self) -> &'static str {
-        self.file
+        self.file.get()
     }
 
     /// Path of the source module, as `module_path!()` has it.
     pub const fn module_path(&self) -> &'static str {
-        self.module_path
+        self.module_path.get()
     }
 
     /// Path of the function that contains the place; generic parameters read `_`.
     pub fn func(&self) -> &'static str {
-        (self.func)()
+        if self.flags() & FOREIGN == 0 {
+            // SAFETY: set by `new`, which sets no `FOREIGN`.
+            return unsafe { (self.func.rust)() };
+        }
+        // SAFETY: with `FOREIGN` it is null or the address of a literal in the object file that the tag is in.
+        let name = unsafe {
+            if self.func.foreign.is_null() {
+                return "";
+            }
+            CStr::from_ptr(self.func.foreign)
+        };
+        without_lambda(utf8(name.to_bytes()))
     }
 
     /// Line, from 1.
@@ -108,6 +190,20 @@ impl CodeTag {
     /// Whether this is an [`ANCHOR`].
     pub fn is_anchor(&self) -> bool {
         self.flags() & ANCHOR != 0
+    }
+}
+
+/// In C++ a tag stands in a lambda of its own: leaves the name of the function around it, as gcc and clang spell both.
+fn without_lambda(name: &'static str) -> &'static str {
+    match name
+        .find("<lambda()>")
+        .or_else(|| name.find("(anonymous class)::"))
+    {
+        Some(end) => {
+            let outer = name[..end].strip_suffix("::").unwrap_or("");
+            outer.strip_prefix("auto ").unwrap_or(outer)
+        }
+        None => name,
     }
 }
 
@@ -226,5 +322,44 @@ impl TagRange {
     /// The tags without the anchors.
     pub fn tags(&self) -> impl Iterator<Item = &CodeTag> + Clone {
         self.as_slice().iter().filter(|tag| !tag.is_anchor())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn foreign(file: &'static [u8], func: *const c_char) -> CodeTag {
+        let file = Text {
+            start: file.as_ptr(),
+            bytes: file.len(),
+        };
+        CodeTag {
+            file,
+            func: Func { foreign: func },
+            flags: AtomicU32::new(FOREIGN),
+            ..CodeTag::anchor()
+        }
+    }
+
+    #[test]
+    fn tags_of_c_have_names_without_lambdas_and_text_is_cut_where_it_is_not_utf8() {
+        let names = [
+            (c"main", "main"),
+            (c"f()::<lambda()>", "f()"),
+            (c"t(T)::<lambda()> [with T = int]", "t(T)"),
+            (c"<lambda()>", ""),
+            (
+                c"auto A::m(int)::(anonymous class)::operator()() const",
+                "A::m(int)",
+            ),
+            (c"auto (anonymous class)::operator()() const", ""),
+            (c"a\xffb", "a"),
+        ];
+        for (name, shown) in names {
+            assert_eq!(foreign(b"a.c", name.as_ptr()).func(), shown);
+        }
+        let tag = foreign(b"x\xc3\xa4\xc3", core::ptr::null());
+        assert_eq!((tag.file(), tag.func()), ("x\u{e4}", ""));
     }
 }
