@@ -30,7 +30,7 @@ MICRO = {
 # The page path of the kernel's table ends at 1 MiB (`page`); `large` is 2 and 4 MiB.
 COUNTED = {"pair": (30_000, 180_000), "calls": (30_000, 180_000), "batch": (30_000, 180_000), "calloc": (30_000, 180_000), "page": (4_500, 27_000)}
 # Sizes of the inputs: full, quick, smoke. json and words in bytes, ast in functions, tree in entries.
-MACRO = {"json": (20 << 20, 4 << 20, 1 << 18), "words": (20 << 20, 4 << 20, 1 << 18), "tree": (200_000, 40_000, 2_000), "ast": (600, 200, 20)}
+MACRO = {"json": (20 << 20, 4 << 20, 1 << 18), "words": (20 << 20, 4 << 20, 1 << 18), "tree": (200_000, 40_000, 2_000), "ast": (15_000, 3_000, 100)}
 PRELOAD = ["sqlite", "python", "redis", "gcc", "clang", "rg"]
 
 
@@ -58,11 +58,23 @@ def _figures(text, names):
     return {n: float(w) for n, w in zip(names, words) if n}
 
 
+def _slow(use):
+    return [c.name for c in use if c.slow > 1]
+
+
 def micro(lab, data, plan):
     """ns an operation of bench/suite's micro workloads, each allocator linked."""
     def one(config, name, ops):
-        command = [lab.program(config.build, "micro"), name, str(max(ops // config.slow, 1500 if name != "threads" else 50))]
-        return lambda: _figures(run(command, lab.env(config), lab.work)[0], ["", "ns"])
+        ops = max(ops // config.slow, 1500 if name != "threads" else 50)
+
+        def measure():
+            program, env = lab.program(config.build, "micro"), lab.env(config)
+            figures = _figures(run([program, name, str(ops)], env, lab.work)[0], ["", "ns"])
+            if name == "pair2":
+                # One thread right after two: what they are compared with.
+                figures |= _figures(run([program, "pair", str(ops // 2)], env, lab.work)[0], ["", "one_ns"])
+            return figures
+        return measure
 
     everything = plan.configs([c for c in configs.LINKED if lab.supports(c)])
     for name, sizes in MICRO.items():
@@ -70,7 +82,7 @@ def micro(lab, data, plan):
         if ops and plan.wants(name):
             # A live set of 5 million takes the slow ones minutes to make.
             use = [c for c in everything if name != "live5m" or c.slow == 1]
-            lab.rounds(data, "micro", name, {c.name: one(c, name, ops) for c in use}, plan.rounds, plan.size < 2)
+            lab.rounds(data, "micro", name, {c.name: one(c, name, ops) for c in use}, plan.rounds, plan.size < 2, _slow(use))
 
 
 def cmicro(lab, data, plan):
@@ -141,9 +153,9 @@ def macro(lab, data, plan):
                 return {"cpu": float(cpu) / 1e9, "wall": float(wall) / 1e9, "rss_kib": figures["rss_kib"]}
             return measure
 
-        # The slow ones are as slow here as they are; the input cannot be cut without changing the work.
-        use = plan.configs([c for c in configs.LINKED if lab.supports(c) and (c.slow < 100 or plan.heavy)])
-        lab.rounds(data, "macro", name, {c.name: one(c) for c in use}, plan.rounds, plan.size < 2)
+        # The slow ones are as slow here as they are: a smaller input would be another work.
+        use = plan.configs([c for c in configs.LINKED if lab.supports(c)])
+        lab.rounds(data, "macro", name, {c.name: one(c) for c in use}, plan.rounds, plan.size < 2, _slow(use))
 
 
 def _workload(lab, name, scale):
@@ -189,7 +201,7 @@ def preload(lab, data, plan):
                 return figures
             return measure
 
-        lab.rounds(data, "preload", name, {c.name: one(c) for c in use}, plan.rounds, plan.size < 2)
+        lab.rounds(data, "preload", name, {c.name: one(c) for c in use}, plan.rounds, plan.size < 2, _slow(use))
 
 
 def memory(lab, data, plan):

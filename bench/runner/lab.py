@@ -54,11 +54,10 @@ def run(command, env, cwd, limit=LIMIT):
 class Lab:
     """Where everything built is, and where programs run."""
 
-    def __init__(self, target, commands):
+    def __init__(self, target):
         self.target = pathlib.Path(target)
         self.bin = self.target / "bench"
         self.work = self.target / "bench-work"
-        self.commands = commands
         self.failures = []
         for d in (self.bin, self.work):
             d.mkdir(parents=True, exist_ok=True)
@@ -113,13 +112,14 @@ class Lab:
         except (Failed, FileNotFoundError):
             return False
 
-    def rounds(self, data, group, workload, runs, rounds, warm=True):
+    def rounds(self, data, group, workload, runs, rounds, warm=True, few=()):
         """Runs each of `runs` (config name -> function giving {metric: value}) in turn, `rounds` times; every second round
-        backwards, so that no place in the order is favoured. What fails once is not tried again."""
+        backwards, so that no place in the order is favoured. Those in `few` have three rounds at most, and no warming up. What
+        fails once is not tried again."""
         begin = time.monotonic()
         broken = set()
         for r in range(0 if warm else 1, rounds + 1):
-            names = list(runs)
+            names = [n for n in runs if n not in few or 1 <= r <= 3]
             for name in names if r % 2 else reversed(names):
                 if name in broken:
                     continue
@@ -133,7 +133,7 @@ class Lab:
         say(f"{group} {workload}: {time.monotonic() - begin:.1f} s")
 
 
-def machine(commands):
+def machine(command_line):
     """What a result says of the machine: lines."""
     def line(*command):
         try:
@@ -156,5 +156,5 @@ def machine(commands):
         f"compilers: {line('rustc', '--version')}; gcc {line('gcc', '-dumpfullversion')}; {line('clang', '--version').splitlines()[0]}",
         f"packages: {versions}",
         f"crates: {', '.join(crates)}",
-        f"command: {commands}",
+        f"command: {command_line}",
     ]

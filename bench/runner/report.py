@@ -3,6 +3,7 @@ import math
 import re
 
 from . import asked, configs, plot, table
+from .stats import quartiles
 from .table import number, ratio
 
 # Shown in the document; the text report has all.
@@ -34,7 +35,6 @@ def spreads(d, group, metric, known):
         for c in _ordered(d.configs(group), known):
             values = list(d.of(group, w, c, metric).values())
             if values:
-                from .stats import quartiles
                 body.append([f"{w} {c}", *(number(x) for x in quartiles(values)), len(values)])
     return (["workload, configuration", "first quartile", f"median {metric}", "third quartile", "rounds"], body) if body else None
 
