@@ -199,7 +199,9 @@ impl Helpers {
 
     /// Is the demangled function a helper?
     pub fn is_helper(&self, func: &str) -> bool {
-        if self.matches(func) {
+        // libc's own symbols have names for internal use beside the public ones: `__GI_strdup`.
+        let func = func.strip_prefix("__GI_").unwrap_or(func);
+        if self.matches(func) || of_primitive(func) {
             return true;
         }
         let (name, of_trait) = keys(func);
@@ -214,6 +216,13 @@ impl Helpers {
                 .iter()
                 .any(|g| glob(g.as_bytes(), name.as_bytes()))
     }
+}
+
+/// Whether it is an inherent method of a primitive type, as `<str>::repeat`: only the standard library has those.
+fn of_primitive(func: &str) -> bool {
+    let inner = func.starts_with('<').then(|| qualified(func)).flatten();
+    // A type of a crate has a path; a slice is the standard library's whatever is in it.
+    inner.is_some_and(|(ty, _)| !ty.contains(" as ") && (ty.starts_with('[') || !ty.contains("::")))
 }
 
 /// The names that a function is looked up by: its path without arguments, and that of its trait if that counts.
@@ -341,6 +350,10 @@ mod tests {
             "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::_M_create",
             "__gnu_cxx::new_allocator<std::pair<int const, int> >::allocate",
             "alloc::vec::Vec<T,A>::push",
+            "<str>::repeat",
+            "<[alloc::string::String]>::to_vec",
+            "__GI___strdup",
+            "__GI__IO_file_doallocate",
             "<alloc::vec::Vec<u8>>::reserve",
             "<alloc::string::String as core::clone::Clone>::clone",
             "<T as alloc::slice::<impl [T]>::to_vec_in::ConvertVec>::to_vec",

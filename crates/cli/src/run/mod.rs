@@ -39,7 +39,8 @@ pub(crate) fn run(args: &Run, colour: Colour) -> Result<u8> {
     let (signals, blocked) = trace::block_signals()?;
     let child = launch::spawn(&args.command, &plan.environment, ignored, &blocked)?;
     let outcome = Tracer::new(&child, signals, plan.options).follow()?;
-    if !plan.unmeasurable && !outcome.not_started {
+    // Whoever reads JSON gets some in any case: how the command ended, and no processes.
+    if (!plan.unmeasurable || args.json) && !outcome.not_started {
         match report::print(args, &outcome, &mut resolver, &mut target) {
             Ok(()) | Err(Failure::BrokenPipe) => {}
             Err(Failure::Message(message)) => eprintln!("memledger: {message}"),
