@@ -10,6 +10,11 @@
 //! * A *runtime* is an allocator that keeps a ledger and publishes a [`memledger_abi::Descriptor`] with an ELF note. It uses
 //!   [`runtime`], [`current`], [`sites`] and [`Settings`].
 //!
+//! # Whom to charge
+//! [`alloc_hooks!`] charges the line it stands in. Functions that allocate for their callers come in two forms, `foo_noprof`
+//! and `foo!` ([`alloc_hooks_macro!`]), or charge by `#[track_caller]` ([`charge_caller`]). What allocates later keeps a
+//! [`SavedTag`]: [`Tagged`] values, [`TaggedFuture`]s, closures for other threads ([`inherit_tag`]). The innermost of all wins.
+//!
 //! # One slot
 //! Each object file (executable, plugin, preloaded library) has its own copy of this crate, but they must share one
 //! current-tag slot a thread, or tags get lost without a sign. The slot is 8 bytes of initial-exec TLS in the object of the
@@ -27,7 +32,8 @@
 //! * A tag in an object file without its own copy of this crate (Rust `dylib`s with `-C prefer-dynamic`) is not registered;
 //!   its hooks change nothing.
 //! * Copies in another `dlmopen` namespace find no runtime.
-//! * Do not hold a hook over an `.await`: the [`Guard`] is not `Send`, so most executors refuse it at compile time.
+//! * Do not hold a hook over an `.await`: the [`Guard`] is not `Send`, so most executors refuse it at compile time. Use
+//!   [`AllocTagged`].
 //!
 //! ```
 //! use alloc_tag::{alloc_hooks, alloc_hooks_tag, alloc_tag, current, tag_row};
@@ -59,16 +65,23 @@ pub use codetag as __codetag;
 
 #[path = "arch/x86_64.rs"]
 mod arch;
+mod caller;
+mod future;
 mod module;
 mod objects;
 pub mod runtime;
+mod saved;
 mod settings;
 pub mod sites;
 mod slot;
+mod wrapper;
 
+pub use caller::{PLACES, charge_caller, enter_caller, lost_callers};
 pub use codetag::CodeTag;
+pub use future::{AllocTagged, TaggedFuture};
 pub use module::{SlotState, register_self, slot_is_shared, slot_state};
 pub use runtime::tag_row;
+pub use saved::{SavedTag, Tagged, TaggedMut, inherit_tag};
 pub use settings::{MAX_DEPTH, Mode, Settings, SettingsError};
 pub use slot::{Guard, current, enter, enter_index, set_current};
 
@@ -77,6 +90,14 @@ pub use slot::{Guard, current, enter, enter_index, set_current};
 macro_rules! alloc_tag {
     () => {
         $crate::__codetag::code_tag!("alloc_tags")
+    };
+}
+
+/// The handle of a tag of this place, to be used later: a [`SavedTag`].
+#[macro_export]
+macro_rules! alloc_tag_record {
+    () => {
+        $crate::SavedTag::of($crate::alloc_tag!())
     };
 }
 

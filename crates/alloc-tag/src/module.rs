@@ -5,7 +5,7 @@ use codetag::TagRange;
 use memledger_abi::ModuleTags;
 
 use crate::objects::{runtimes, with_path};
-use crate::slot;
+use crate::{caller, slot};
 
 codetag::tag_section!(
     /// The tags of the object file that this copy is linked into.
@@ -31,6 +31,21 @@ extern "C" fn unloaded() {
         runtimes(module.anchor as usize)
             .iter()
             .for_each(|runtime| runtime.unregister(&module));
+        caller::each_range(|range| {
+            runtimes(module.anchor as usize)
+                .iter()
+                .for_each(|runtime| runtime.unregister(range));
+        });
+    }
+}
+
+/// Registers tags made at run time with all runtimes, or in the table of [`crate::runtime::start_local`].
+pub(crate) fn register_range(range: &ModuleTags) {
+    let registered = runtimes(range.anchor as usize)
+        .iter()
+        .fold(false, |any, runtime| runtime.register(range) != 0 || any);
+    if !registered {
+        crate::runtime::register_if_local(range);
     }
 }
 

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use codetag::{Client, Module, Registry, Row, TagRange};
 use memledger_abi::{Descriptor, FIRST_TAG, ModuleTags, TagRow};
 
+pub use crate::caller::is_caller_row;
 use crate::objects::{Runtime, runtimes, with_path};
 use crate::{arch, module, slot};
 
@@ -178,7 +179,25 @@ pub fn start_local() -> bool {
     }
     // SAFETY: these are the tags of this object file.
     unsafe { register_here(&module::own_module()) };
+    LOCAL.store(register_local as *mut (), Ordering::Release);
     slot::adopt(arch::own_slot())
+}
+
+/// Set by [`start_local`]. A pointer, so that objects that never call that have no use for a slot of their own.
+static LOCAL: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+fn register_local(range: &ModuleTags) {
+    // SAFETY: tags of this object file, made for ever.
+    unsafe { register_here(range) };
+}
+
+/// Registers tags of this object file in the table of [`start_local`], if that was called.
+pub(crate) fn register_if_local(range: &ModuleTags) {
+    let register = LOCAL.load(Ordering::Acquire);
+    if !register.is_null() {
+        // SAFETY: `start_local` stored a function of this type.
+        unsafe { core::mem::transmute::<*mut (), fn(&ModuleTags)>(register)(range) };
+    }
 }
 
 /// Address of the first [`TagRow`]; 0 before the first registration. For [`Descriptor::tags`].

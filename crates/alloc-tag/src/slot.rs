@@ -94,6 +94,16 @@ pub fn enter_index(index: u32) -> Guard {
     }
 }
 
+/// As [`enter_index`], but 0 makes no tag current.
+#[inline]
+pub(crate) fn enter_exactly(index: u32) -> Guard {
+    Guard {
+        slot: offset(),
+        old: set_current(index),
+        not_send: PhantomData,
+    }
+}
+
 impl Drop for Guard {
     #[inline(always)]
     fn drop(&mut self) {

@@ -20,6 +20,19 @@
 //!
 //! The switch: [`set_enabled`], `memledger ctl -p PID mem_profiling=0`, `MEMLEDGER=0|1|never` at the start.
 //!
+//! # Whom to charge
+//! | you have | write |
+//! | --- | --- |
+//! | a line that allocates | `alloc_hooks!(EXPR)` |
+//! | a function that allocates for its callers | `#[alloc_hooks_fn]` (feature `macros`) or [`alloc_hooks_macro!`]: `foo!` and `foo_noprof` |
+//! | the same, and callers who cannot write macros | `#[track_caller]` and [`charge_caller`] |
+//! | a value that allocates later | [`Tagged`], or `TaggedAlloc` (feature `allocator-api2`) in collections that take an allocator |
+//! | a future, a task | [`AllocTagged::alloc_tagged`], [`alloc_hooks_future!`], [`SavedTag::spawn_with`] |
+//! | a `tower` service | `AllocTagLayer` (feature `tower`) |
+//! | work on another thread | [`inherit_tag`], [`spawn_inheriting`] |
+//!
+//! Of several the innermost wins; where its work is done, the outer one is current again.
+//!
 //! # What it costs
 //! 4 bytes an object and 128 bytes for each 64 KiB of heap. See the benchmarks of the repository for the time.
 //!
@@ -29,9 +42,25 @@
 use core::arch::naked_asm;
 use std::alloc::{GlobalAlloc, Layout};
 
-pub use alloc_tag::{CodeTag, alloc_hooks, alloc_hooks_tag, alloc_tag};
+pub use alloc_tag::{
+    AllocTagged, CodeTag, SavedTag, Tagged, TaggedFuture, TaggedMut, alloc_hooks,
+    alloc_hooks_future, alloc_hooks_macro, alloc_hooks_tag, alloc_tag, alloc_tag_record,
+    charge_caller, enter_caller, inherit_tag, lost_callers,
+};
+#[cfg(feature = "macros")]
+pub use memledger_macros::alloc_hooks_fn;
 pub use mm::linux::SetError;
 
+#[cfg(feature = "allocator-api2")]
+mod handle;
+#[cfg(feature = "allocator-api2")]
+pub use handle::TaggedAlloc;
+#[cfg(feature = "hashbrown")]
+pub use handle::TaggedHashMap;
+#[cfg(feature = "tower")]
+mod service;
+#[cfg(feature = "tower")]
+pub use service::{AllocTagLayer, AllocTagService};
 #[cfg(feature = "report")]
 mod report;
 #[cfg(feature = "report")]
@@ -50,6 +79,21 @@ impl Ledger {
     pub const fn new() -> Self {
         Ledger(())
     }
+}
+
+/// Starts a thread that begins with the current tag: `std::thread::spawn` of [`inherit_tag`]. The tag is the one of
+/// the whole thread; a hook in it wins, as always. What starting the thread allocates is charged to the tag already.
+///
+/// ```
+/// let user = memledger::alloc_hooks!({
+///     memledger::spawn_inheriting(|| vec![0_u8; 10]) // charged to the `alloc_hooks!`
+/// });
+/// assert_eq!(user.join().unwrap().len(), 10);
+/// ```
+pub fn spawn_inheriting<R: Send + 'static>(
+    f: impl FnOnce() -> R + Send + 'static,
+) -> std::thread::JoinHandle<R> {
+    std::thread::spawn(inherit_tag(f))
 }
 
 /// Switches profiling on or off. What is allocated while it is off is `untracked` for as long as it lives; what was allocated
