@@ -8,7 +8,7 @@ use memledger::{SavedTag, TaggedAlloc, TaggedHashMap};
 static A: memledger::Ledger = memledger::Ledger::new();
 
 /// Texts by number. All its memory is charged to the tag that it was made with: the table and each text.
-pub struct Cache {
+pub(crate) struct Cache {
     memory: TaggedAlloc,
     texts: TaggedHashMap<u64, Vec<u8, TaggedAlloc>>,
 }
@@ -16,12 +16,12 @@ pub struct Cache {
 impl Cache {
     /// An empty cache, charged to the line that calls this.
     #[track_caller]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Cache::tagged(SavedTag::caller())
     }
 
     /// An empty cache, charged to a tag.
-    pub fn tagged(tag: SavedTag) -> Self {
+    pub(crate) fn tagged(tag: SavedTag) -> Self {
         let memory = TaggedAlloc::new(tag);
         Cache {
             memory,
@@ -30,25 +30,34 @@ impl Cache {
     }
 
     /// Keeps a copy.
-    pub fn put(&mut self, key: u64, text: &[u8]) {
+    pub(crate) fn put(&mut self, key: u64, text: &[u8]) {
         let mut copy = Vec::with_capacity_in(text.len(), self.memory);
         copy.extend_from_slice(text);
         self.texts.insert(key, copy);
     }
 
     /// The text of a number.
-    pub fn get(&self, key: u64) -> Option<&[u8]> {
+    pub(crate) fn get(&self, key: u64) -> Option<&[u8]> {
         self.texts.get(&key).map(Vec::as_slice)
     }
 
     /// Bytes of all slots that the cache holds, as the ledger counts them, and their number.
-    pub fn live(&self) -> (u64, u64) {
-        let table = self.texts.allocation_size() as u64;
-        let texts = self.texts.values().map(|t| t.as_ptr());
-        texts.fold((table, u64::from(table > 0)), |(bytes, calls), text| {
+    pub(crate) fn live(&self) -> (u64, u64) {
+        let table = match self.texts.allocation_size() {
+            0 => (0, 0),
+            // hashbrown does not show its block; one of that size has the same slot size.
+            n => (slot_size(n), 1),
+        };
+        let texts = self.texts.values().map(|text| text.as_ptr());
+        texts.fold(table, |(bytes, calls), text| {
             (bytes + memledger::usable_size(text) as u64, calls + 1)
         })
     }
+}
+
+fn slot_size(bytes: usize) -> u64 {
+    let block = vec![0_u128; bytes.div_ceil(16)];
+    memledger::usable_size(block.as_ptr().cast()) as u64
 }
 
 impl Default for Cache {

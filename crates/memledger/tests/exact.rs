@@ -1,10 +1,13 @@
 //! The rows of a Rust program, exact to the byte against its own bookkeeping: 8 threads, sizes from 1 B to 64 MiB, realloc, frees by
 //! other threads, panics through hooks. One test alone in its process: at a quiet point nobody else allocates.
+//!
+//! `MEMLEDGER_SOAK_SECONDS=600 cargo test --release -p memledger --test exact` makes a soak of it: quiet points go on for so long.
 
 use memledger::{CodeTag, Ledger, alloc_hooks_tag, alloc_tag};
 use std::alloc::{GlobalAlloc, Layout};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 /// The ledger with independent books: bytes and objects, counted at each call.
 struct Books(Ledger);
@@ -177,12 +180,17 @@ fn rows_equal_the_books_at_every_quiet_point() {
     let own: Vec<_> = (0..THREADS).map(|_| Mutex::new(Vec::new())).collect();
     let quiet = Barrier::new(THREADS + 1);
     let failed = AtomicI64::new(0);
+    let (done, rounds) = (AtomicBool::new(false), AtomicI64::new(0));
+    let soak = std::env::var("MEMLEDGER_SOAK_SECONDS")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    let end = soak.map(|s| Instant::now() + Duration::from_secs(s));
     std::thread::scope(|s| {
         for (t, own) in own.iter().enumerate() {
-            let (shared, quiet) = (&shared, &quiet);
+            let (shared, quiet, done) = (&shared, &quiet, &done);
             s.spawn(move || {
                 let mut rng = Rng(t as u64 * 7919 + 12345);
-                for _ in 0..ROUNDS {
+                while !done.load(Ordering::Relaxed) {
                     let mut mine = std::mem::take(&mut *own.lock().unwrap());
                     for _ in 0..STEPS {
                         step(&mut rng, &mut mine, shared);
@@ -193,7 +201,8 @@ fn rows_equal_the_books_at_every_quiet_point() {
                 }
             });
         }
-        for _ in 0..ROUNDS {
+        let mut round = 0;
+        while !done.load(Ordering::Relaxed) {
             quiet.wait();
             // A failure must not leave the threads waiting.
             let ok =
@@ -206,8 +215,16 @@ fn rows_equal_the_books_at_every_quiet_point() {
                 eprintln!("{}", text.unwrap_or("panicked"));
                 failed.fetch_add(1, Ordering::Relaxed);
             }
+            round += 1;
+            rounds.store(round as i64, Ordering::Relaxed);
+            let over = end.map_or(round >= ROUNDS, |end| Instant::now() >= end);
+            done.store(
+                over || failed.load(Ordering::Relaxed) > 0,
+                Ordering::Relaxed,
+            );
             quiet.wait();
         }
     });
+    println!("{} quiet points", rounds.load(Ordering::Relaxed));
     assert_eq!(failed.load(Ordering::Relaxed), 0);
 }
