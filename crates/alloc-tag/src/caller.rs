@@ -33,6 +33,9 @@ const PATIENCE: u32 = 10_000;
 /// What the rows of such tags have for a function: a `Location` does not know it.
 const UNKNOWN: &str = "?";
 
+/// The function of the row of what found no room.
+const NO_ROOM: &str = "more_callers_than_fit";
+
 struct Slot {
     location: AtomicPtr<Location<'static>>,
     /// 0 = being registered; else the index + 1.
@@ -43,17 +46,21 @@ struct Slot {
 // SAFETY: `tag` is written once, by the thread that claimed `location`, before it is registered; then only shared.
 unsafe impl Sync for Slot {}
 
-static TABLE: [Slot; PLACES] = [const {
-    Slot {
+impl Slot {
+    const FREE: Slot = Slot {
         location: AtomicPtr::new(null_mut()),
         done: AtomicU32::new(0),
         tag: UnsafeCell::new(MaybeUninit::uninit()),
-    }
-}; PLACES];
+    };
+}
+
+static TABLE: [Slot; PLACES] = [const { Slot::FREE }; PLACES];
+/// What is charged when there is no room. Registered when it is needed, as the others.
+static OVERFLOW: Slot = Slot::FREE;
 static USED: AtomicU32 = AtomicU32::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Calls that found no room in the table and were charged to the row of `more_callers_than_fit`.
+/// Calls that found no room in the table and were charged to the row of the function `more_callers_than_fit`.
 pub fn lost_callers() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
@@ -109,7 +116,7 @@ fn caller_index(location: &'static Location<'static>) -> u32 {
         // SAFETY: null, or a `&'static Location`.
         match unsafe { slot.location.load(Ordering::Acquire).as_ref() } {
             Some(known) if same(known, location) => match slot.done.load(Ordering::Acquire) {
-                0 => return wait(slot),
+                0 => return wait(slot).unwrap_or_else(lost),
                 done => return done - 1,
             },
             Some(_) => {}
@@ -136,30 +143,38 @@ fn hash(location: &Location<'_>) -> u64 {
 /// Claims the first free slot from probe `from` on, unless somebody claims one for the same place first.
 #[cold]
 fn insert(location: &'static Location<'static>, start: usize, from: usize) -> u32 {
-    let pointer = (&raw const *location).cast_mut();
-    for i in from..PROBES {
-        let slot = &TABLE[(start + i) % PLACES];
-        let claim = slot.location.compare_exchange(
-            null_mut(),
-            pointer,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match claim {
-            Ok(_) => return register(slot, location),
-            // SAFETY: not null, so a `&'static Location`.
-            Err(known) if same(unsafe { &*known }, location) => return wait(slot),
-            Err(_) => {}
-        }
-    }
-    lost()
+    (from..PROBES)
+        .find_map(|i| claim(&TABLE[(start + i) % PLACES], location, || UNKNOWN))
+        .unwrap_or_else(lost)
 }
 
-fn register(slot: &'static Slot, location: &'static Location<'static>) -> u32 {
+/// Makes a free slot that of a place. `None`: it is another's.
+fn claim(
+    slot: &'static Slot,
+    location: &'static Location<'static>,
+    func: fn() -> &'static str,
+) -> Option<u32> {
+    let pointer = (&raw const *location).cast_mut();
+    let claim =
+        slot.location
+            .compare_exchange(null_mut(), pointer, Ordering::AcqRel, Ordering::Acquire);
+    match claim {
+        Ok(_) => Some(register(slot, location, func)),
+        // SAFETY: not null, so a `&'static Location`.
+        Err(known) if same(unsafe { &*known }, location) => Some(wait(slot).unwrap_or_else(lost)),
+        Err(_) => None,
+    }
+}
+
+fn register(
+    slot: &'static Slot,
+    location: &'static Location<'static>,
+    func: fn() -> &'static str,
+) -> u32 {
     let tag = CodeTag::new(
         location.file(),
         "",
-        || UNKNOWN,
+        func,
         location.line(),
         location.column(),
     );
@@ -182,28 +197,32 @@ fn range(tag: &CodeTag, anchor: *const Location<'static>) -> ModuleTags {
     }
 }
 
+/// The index of a slot that somebody has claimed.
 #[cold]
-fn wait(slot: &Slot) -> u32 {
+fn wait(slot: &Slot) -> Option<u32> {
     for _ in 0..PATIENCE {
         match slot.done.load(Ordering::Acquire) {
             // SAFETY: no preconditions.
             0 => unsafe {
                 libc::sched_yield();
             },
-            done => return done - 1,
+            done => return Some(done - 1),
         }
     }
-    lost()
+    None
 }
 
+/// The row of what found no room; no tag if even that cannot be had.
 #[cold]
 fn lost() -> u32 {
     LOST.fetch_add(1, Ordering::Relaxed);
-    more_callers_than_fit()
-}
-
-fn more_callers_than_fit() -> u32 {
-    crate::alloc_tag!().index()
+    match OVERFLOW.done.load(Ordering::Acquire) {
+        0 if OVERFLOW.location.load(Ordering::Acquire).is_null() => {
+            claim(&OVERFLOW, Location::caller(), || NO_ROOM).unwrap_or(0)
+        }
+        0 => wait(&OVERFLOW).unwrap_or(0),
+        done => done - 1,
+    }
 }
 
 /// Calls `f` with the description of each tag made here, when this object file is unloaded.
@@ -211,7 +230,7 @@ pub(crate) fn each_range(mut f: impl FnMut(&ModuleTags)) {
     if USED.load(Ordering::Relaxed) == 0 {
         return;
     }
-    for slot in &TABLE {
+    for slot in TABLE.iter().chain([&OVERFLOW]) {
         let location = slot.location.load(Ordering::Acquire);
         if !location.is_null() && slot.done.load(Ordering::Acquire) != 0 {
             // SAFETY: `done` is set after `tag` was written, for ever.
@@ -225,5 +244,59 @@ pub(crate) fn each_range(mut f: impl FnMut(&ModuleTags)) {
 
 /// Whether a row is that of such a tag, which belongs to its module without being in the module's own range.
 pub fn is_caller_row(row: &codetag::Row) -> bool {
-    row.func() == UNKNOWN && row.module_path().is_empty()
+    row.module_path().is_empty() && [UNKNOWN, NO_ROOM].contains(&row.func())
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    /// A `Location` can be had from a call only: as many as there are calls in the source. So the table is filled by hand.
+    fn fill() -> Vec<&'static Slot> {
+        let taken = TABLE.iter().filter(|slot| {
+            slot.location
+                .compare_exchange(
+                    null_mut(),
+                    (&raw const *Location::caller()).cast_mut(),
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                )
+                .is_ok()
+        });
+        taken.collect()
+    }
+
+    #[test]
+    fn places_share_a_tag_and_what_finds_no_room_is_counted() {
+        #[track_caller]
+        fn here() -> (u32, u32) {
+            (charge_caller(slot::current), Location::caller().line())
+        }
+        assert!(crate::runtime::start_local());
+        let known = || here();
+        let (index, line) = known();
+        assert_eq!((known().0, lost_callers()), (index, 0));
+        let row = crate::tag_row(index).unwrap();
+        assert_eq!((row.file(), row.line(), row.func()), (file!(), line, "?"));
+        assert!(is_caller_row(row));
+        // The same place by another `Location`.
+        let copy: &'static Location<'static> = Box::leak(Box::new(*Location::caller()));
+        let original: &'static Location<'static> = Box::leak(Box::new(*copy));
+        assert_eq!(caller_index(copy), caller_index(original));
+
+        let filled = fill();
+        assert!(filled.len() > PLACES - 10);
+        let (index, _) = here();
+        let row = crate::tag_row(index).unwrap();
+        assert_eq!((row.func(), lost_callers()), (NO_ROOM, 1));
+        assert_eq!((here().0, lost_callers()), (index, 2));
+        assert_eq!(known().1, line);
+        assert_eq!(lost_callers(), 2);
+        for slot in filled {
+            slot.location.store(null_mut(), Ordering::Release);
+        }
+    }
 }

@@ -150,6 +150,20 @@ unsafe fn range(module: &ModuleTags) -> TagRange {
     unsafe { TagRange::new(module.start as *const _, module.stop as *const _) }
 }
 
+/// Numbers of a registered module's tags, if this runtime keeps the table and has rows for them.
+///
+/// # Safety
+/// As [`register_module`].
+pub unsafe fn module_indexes(module: &ModuleTags) -> Option<core::ops::Range<u32>> {
+    // SAFETY: by the contract.
+    let tags = unsafe { range(module) };
+    let mut indexes = tags.tags().map(codetag::CodeTag::index).filter(|&i| i != 0);
+    let first = indexes.next()?;
+    tag_row(first)?;
+    // They follow each other; those without a number come last.
+    Some(first..first + 1 + indexes.count() as u32)
+}
+
 /// The module goes away; its rows stay. What [`Descriptor::unregister`] does.
 ///
 /// # Safety

@@ -112,7 +112,12 @@ extern "C" fn register(module: *const ModuleTags) -> i64 {
 /// `Descriptor::unregister`.
 extern "C" fn unregister(module: *const ModuleTags) {
     // SAFETY: as in `register`.
-    unsafe { alloc_tag::runtime::unregister_module(&*module) };
+    unsafe {
+        if super::hooks::closing() {
+            super::unload::warn(&*module);
+        }
+        alloc_tag::runtime::unregister_module(&*module);
+    }
 }
 
 fn publish_tags(offset: i64) {

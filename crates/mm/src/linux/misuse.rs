@@ -3,20 +3,40 @@
 use super::{MM, sys};
 use crate::platform::Misuse;
 
-struct Line {
+/// One line of text, cut at 256 bytes.
+pub(super) struct Line {
     text: [u8; 256],
     len: usize,
 }
 
 impl Line {
-    fn push(&mut self, bytes: &[u8]) {
+    pub(super) const NEW: Line = Line {
+        text: [0; 256],
+        len: 0,
+    };
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let n = bytes.len().min(self.text.len() - self.len);
         self.text[self.len..self.len + n].copy_from_slice(&bytes[..n]);
         self.len += n;
     }
 
-    fn write(&self) {
+    pub(super) fn write(&mut self) {
+        if self.len == self.text.len() {
+            self.text[self.len - 1] = b'\n';
+        }
         sys::write_error(&self.text[..self.len]);
+    }
+
+    pub(super) fn decimal(&mut self, mut v: u64) {
+        let mut digits = [0u8; 20];
+        let mut n = 0;
+        while n == 0 || v != 0 {
+            n += 1;
+            digits[20 - n] = b'0' + (v % 10) as u8;
+            v /= 10;
+        }
+        self.push(&digits[20 - n..]);
     }
 
     fn hex(&mut self, v: usize) {

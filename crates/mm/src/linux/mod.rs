@@ -17,6 +17,7 @@ mod platform;
 mod sums;
 mod sys;
 mod tls;
+mod unload;
 
 pub use api::{
     ENOMEM, SetError, Totals, allocate, allocate_aligned, allocate_fast, allocate_for_site,
