@@ -169,3 +169,89 @@ fn turbofish(sig: &Signature) -> Option<TokenStream> {
         .collect();
     (!names.is_empty()).then(|| quote!(::<#(#names),*>))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(args: TokenStream, item: TokenStream) -> String {
+        alloc_hooks_fn(args, item).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let method = quote!(
+            async fn f(&self) {}
+        );
+        assert!(refused(quote!(), method).contains("async"));
+        assert!(
+            refused(
+                quote!(caller),
+                quote!(
+                    async fn f() {}
+                )
+            )
+            .contains("async")
+        );
+        assert!(
+            refused(
+                quote!(path = pool),
+                quote!(
+                    fn f() {}
+                )
+            )
+            .contains("begin with `crate`")
+        );
+        assert!(
+            refused(
+                quote!(module),
+                quote!(
+                    fn f() {}
+                )
+            )
+            .contains("expected `path")
+        );
+        assert!(
+            refused(
+                quote!(method caller),
+                quote!(
+                    fn f() {}
+                )
+            )
+            .contains("expected `,`")
+        );
+        assert!(
+            !refused(
+                quote!(),
+                quote!(
+                    struct S;
+                )
+            )
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn attributes_go_where_they_mean_something() {
+        let item = quote! {
+            /// Text.
+            #[cfg(unix)]
+            #[must_use]
+            #[inline(never)]
+            pub(crate) fn f() -> u8 { 0 }
+        };
+        let text = alloc_hooks_fn(quote!(), item.clone()).unwrap().to_string();
+        let (function, hook) = text.split_once("alloc_hooks_macro").unwrap();
+        assert!(
+            ["must_use", "inline", "Text", "cfg"]
+                .iter()
+                .all(|w| function.contains(w))
+        );
+        assert!(hook.contains("Text") && hook.contains("cfg"));
+        assert!(!hook.contains("must_use") && !hook.contains("inline"));
+        let text = alloc_hooks_fn(quote!(caller), item).unwrap().to_string();
+        assert_eq!(text.matches("must_use").count(), 2);
+        assert_eq!(text.matches("inline (never)").count(), 1);
+        assert_eq!(text.matches("track_caller").count(), 1);
+    }
+}
