@@ -57,9 +57,15 @@ const THREADS: usize = 8;
 const ROUNDS: usize = 12;
 const STEPS: usize = 3000;
 
-/// The tags of this test, on lines of their own.
+/// The tags of this test, on lines of their own: rows are merged by line.
+#[rustfmt::skip]
 fn tags() -> [&'static CodeTag; 4] {
-    [alloc_tag!(), alloc_tag!(), alloc_tag!(), alloc_tag!()]
+    [
+        alloc_tag!(),
+        alloc_tag!(),
+        alloc_tag!(),
+        alloc_tag!(),
+    ]
 }
 
 struct Object {
