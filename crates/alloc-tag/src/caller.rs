@@ -47,16 +47,18 @@ struct Slot {
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    const FREE: Slot = Slot {
-        location: AtomicPtr::new(null_mut()),
-        done: AtomicU32::new(0),
-        tag: UnsafeCell::new(MaybeUninit::uninit()),
-    };
+    const fn free() -> Slot {
+        Slot {
+            location: AtomicPtr::new(null_mut()),
+            done: AtomicU32::new(0),
+            tag: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
 }
 
-static TABLE: [Slot; PLACES] = [const { Slot::FREE }; PLACES];
+static TABLE: [Slot; PLACES] = [const { Slot::free() }; PLACES];
 /// What is charged when there is no room. Registered when it is needed, as the others.
-static OVERFLOW: Slot = Slot::FREE;
+static OVERFLOW: Slot = Slot::free();
 static USED: AtomicU32 = AtomicU32::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 

@@ -41,9 +41,10 @@ extern "C" fn unloaded() {
 
 /// Registers tags made at run time with all runtimes, or in the table of [`crate::runtime::start_local`].
 pub(crate) fn register_range(range: &ModuleTags) {
-    let registered = runtimes(range.anchor as usize)
-        .iter()
-        .fold(false, |any, runtime| runtime.register(range) != 0 || any);
+    let mut registered = false;
+    for runtime in runtimes(range.anchor as usize).iter() {
+        registered |= runtime.register(range) != 0;
+    }
     if !registered {
         crate::runtime::register_if_local(range);
     }

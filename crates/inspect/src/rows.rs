@@ -315,7 +315,8 @@ impl Merger {
     }
 }
 
-/// A row in the terms of the kernel's text. Its writer escapes what would be misread.
+/// A row in the terms of the kernel's text. Its writer escapes what would be misread. A row of an unloaded module is marked
+/// with `unloaded:yes`.
 pub fn to_allocinfo(row: &Row) -> allocinfo::Row {
     allocinfo::Row {
         bytes: i64::try_from(row.bytes).unwrap_or(i64::MAX),
@@ -325,6 +326,9 @@ pub fn to_allocinfo(row: &Row) -> allocinfo::Row {
         module: row.module.clone(),
         func: row.func.clone(),
         accurate: row.accurate,
-        extra: Vec::new(),
+        extra: match row.loaded {
+            true => Vec::new(),
+            false => vec![("unloaded".into(), "yes".into())],
+        },
     }
 }

@@ -147,7 +147,7 @@ fn rename_arguments(sig: &mut Signature) -> Vec<Ident> {
             }
             FnArg::Typed(typed) => {
                 let name = format_ident!("__arg{}", names.len());
-                typed.pat = Box::new(Pat::Verbatim(quote!(#name)));
+                *typed.pat = Pat::Verbatim(quote!(#name));
                 names.push(name);
             }
         }

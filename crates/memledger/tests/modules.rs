@@ -115,6 +115,9 @@ fn live(path: &Path) {
         .iter()
         .filter(|r| r.module.as_deref() == Some("libplugin") && !r.loaded && r.calls == 1000);
     assert_eq!(marked.count(), 2);
+    let text = report.to_string();
+    let lines = text.lines().filter(|l| l.contains("[libplugin] func:"));
+    assert!(lines.clone().count() >= 2 && lines.clone().all(|l| l.contains(" unloaded:yes")));
     // Loaded again: the same rows, not marked.
     let plugin = Plugin::open(path);
     expect_loaded(&plugin, &mut held);
