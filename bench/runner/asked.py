@@ -8,7 +8,7 @@ from .stats import median
 from .table import number, ratio
 
 PRELOAD_SET = ("sqlite", "python", "redis", "gcc", "clang", "rg")
-MICRO_SET = ("pair", "calls", "batch", "live100k", "live5m", "prodcons", "realloc", "page", "large", "aligned", "calloc", "threads", "larson", "xmalloc", "pair2")
+MICRO_SET = ("pair", "calls", "batch", "live100k", "live5m", "prodcons", "realloc", "regrow", "page", "large", "aligned", "calloc", "threads", "larson", "xmalloc", "pair2")
 
 
 def verdict(pairs, unit="", relative=False):
@@ -72,7 +72,8 @@ def _mean(d, what, group, config, metric, limits, workloads=None, besides=()):
     blocks anew each time, and a few ratios of 0.01 make any mean look good."""
     got = {base: d.geomean(group, config, base, metric, workloads) for base in limits}
     asked = " / ".join(f"{x:.2f}" for x in limits.values())
-    shown = " / ".join(ratio(m) for m, _ in got.values()) + f" ({min(n for _, n in got.values())} workloads)"
+    of = workloads or d.workloads(group)
+    shown = " / ".join(ratio(m) for m, _ in got.values()) + f" ({min(n for _, n in got.values())} of {len(of)} workloads)"
     if besides:
         rest = [w for w in workloads if w not in besides]
         shown += f"; {' / '.join(ratio(d.geomean(group, config, b, metric, rest)[0]) for b in limits)} without {' and '.join(besides)}"

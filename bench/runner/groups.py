@@ -18,6 +18,7 @@ MICRO = {
     "live5m": (5_000_000, 0, 0),
     "prodcons": (5_000_000, 1_000_000, 50_000),
     "realloc": (2_000_000, 500_000, 20_000),
+    "regrow": (2_000_000, 500_000, 20_000),
     "page": (2_000_000, 300_000, 10_000),
     "large": (100_000, 20_000, 500),
     "aligned": (10_000_000, 2_000_000, 100_000),
@@ -165,8 +166,7 @@ def _workload(lab, name, scale):
         folder.mkdir(exist_ok=True)
         if not shutil.which("rg"):
             return lab.fail("preload", name, "rg is not installed")
-        where = "/usr/include" if scale > 1 else "/usr/include/linux"
-        return folder, ["rg", "-j2", "-c", "alloc|struct [a-z]+_t|return", where]
+        return folder, ["rg", "-j2", "-c", "alloc|struct [a-z]+_t|return", *["/usr/include"] * scale]
     script = [str(__file__).replace("groups.py", "workload.sh")]
     tell = lambda *words: subprocess.run(script + list(words), env=lab.env(None), capture_output=True, check=True).stdout
     lack = tell("lacks", name).decode().strip()

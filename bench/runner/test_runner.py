@@ -114,7 +114,7 @@ class Asked(unittest.TestCase):
     def test_mean_leaves_no_workload_out_silently(self):
         d = data(tags=[1], mimalloc=[2], jemalloc=[2], glibc=[2])
         row = self.row(d, "tags, geometric mean of the micro set")
-        self.assertTrue(row[2].startswith("0.50 / 0.50 / 0.50 (1 workloads)"), row)
+        self.assertTrue(row[2].startswith("0.50 / 0.50 / 0.50 (1 of 16 workloads)"), row)
         self.assertEqual(row[3], "met")
 
     def test_memory(self):

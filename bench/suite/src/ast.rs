@@ -330,7 +330,7 @@ fn rewrite(e: &Expr, known: &Known, small: &HashMap<&str, &Function>) -> Expr {
             ('*', Expr::Number(a), Expr::Number(b)) => Expr::Number(a.wrapping_mul(b)),
             ('*', Expr::Number(0), _) | ('*', _, Expr::Number(0)) => Expr::Number(0),
             ('*', Expr::Number(1), x)
-            | ('*' | '+' | '-', x, Expr::Number(0))
+            | ('+' | '-', x, Expr::Number(0))
             | ('*', x, Expr::Number(1)) => x,
             (op, a, b) => Expr::Binary(*op, boxed(a), boxed(b)),
         },

@@ -22,7 +22,7 @@ pub fn json_text(bytes: usize) -> String {
             r.below(1 << 30),
             r.below(100_000),
             r.below(100),
-            id % 3 == 0
+            id.is_multiple_of(3)
         );
         for i in 0..r.below(6) {
             let _ = write!(
