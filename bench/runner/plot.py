@@ -2,7 +2,9 @@
 import math
 from xml.sax.saxutils import escape
 
-COLOURS = ["#c1121f", "#f08c00", "#1971c2", "#2f9e44", "#6741d9", "#495057"]
+# One colour for a configuration in all plots.
+COLOURS = {"tags": "#c1121f", "sites4": "#f08c00", "mimalloc": "#1971c2", "jemalloc": "#2f9e44", "snmalloc": "#6741d9"}
+OTHER = "#495057"
 LEFT, WIDTH, ROW, TOP = 130, 560, 24, 74
 
 
@@ -24,8 +26,8 @@ def dots(title, rows, configs):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 20} {height}" font-family="sans-serif" font-size="12">',
            f'<rect width="100%" height="100%" fill="#fff"/><text x="8" y="20" font-size="14">{escape(title)}</text>']
     x = 8
-    for i, c in enumerate(configs):
-        out.append(f'<circle cx="{x + 5}" cy="42" r="4.5" fill="{COLOURS[i % 6]}"/><text x="{x + 14}" y="46">{escape(c)}</text>')
+    for c in configs:
+        out.append(f'<circle cx="{x + 5}" cy="42" r="4.5" fill="{COLOURS.get(c, OTHER)}"/><text x="{x + 14}" y="46">{escape(c)}</text>')
         x += 26 + 7 * len(c)
     for t in ticks(low, high):
         heavy = "#666" if t == 1 else "#ddd"
@@ -39,7 +41,7 @@ def dots(title, rows, configs):
             if not mid > 0:
                 continue
             here = y + (i - (len(configs) - 1) / 2) * 2.6
-            colour = COLOURS[i % 6]
+            colour = COLOURS.get(c, OTHER)
             out.append(f'<line x1="{at(q1):.1f}" x2="{at(q3):.1f}" y1="{here:.1f}" y2="{here:.1f}" stroke="{colour}" stroke-width="2"/>'
                        f'<circle cx="{at(mid):.1f}" cy="{here:.1f}" r="4.5" fill="{colour}" fill-opacity="0.85">'
                        f"<title>{escape(f'{name}, {c}: {mid:.2f}')}</title></circle>")
