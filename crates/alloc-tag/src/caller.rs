@@ -36,9 +36,12 @@ const UNKNOWN: &str = "?";
 /// The function of the row of what found no room.
 const NO_ROOM: &str = "more_callers_than_fit";
 
+/// [`Slot::done`] of a place whose registration never ended: a forked child lacks the thread that was at it.
+const GIVEN_UP: u32 = u32::MAX;
+
 struct Slot {
     location: AtomicPtr<Location<'static>>,
-    /// 0 = being registered; else the index + 1.
+    /// 0 = being registered; [`GIVEN_UP`]; else the index + 1.
     done: AtomicU32,
     tag: UnsafeCell<MaybeUninit<CodeTag>>,
 }
@@ -117,10 +120,12 @@ fn caller_index(location: &'static Location<'static>) -> u32 {
         let slot = &TABLE[(start + i) % PLACES];
         // SAFETY: null, or a `&'static Location`.
         match unsafe { slot.location.load(Ordering::Acquire).as_ref() } {
-            Some(known) if same(known, location) => match slot.done.load(Ordering::Acquire) {
-                0 => return wait(slot).unwrap_or_else(lost),
-                done => return done - 1,
-            },
+            Some(known) if same(known, location) => {
+                return match slot.done.load(Ordering::Acquire) {
+                    0 | GIVEN_UP => wait(slot).unwrap_or_else(lost),
+                    done => done - 1,
+                };
+            }
             Some(_) => {}
             None => return insert(location, start, i),
         }
@@ -199,7 +204,7 @@ fn range(tag: &CodeTag, anchor: *const Location<'static>) -> ModuleTags {
     }
 }
 
-/// The index of a slot that somebody has claimed.
+/// The index of a slot that somebody has claimed. Who comes late finds out at once that there will be none.
 #[cold]
 fn wait(slot: &Slot) -> Option<u32> {
     for _ in 0..PATIENCE {
@@ -208,9 +213,14 @@ fn wait(slot: &Slot) -> Option<u32> {
             0 => unsafe {
                 libc::sched_yield();
             },
+            GIVEN_UP => return None,
             done => return Some(done - 1),
         }
     }
+    // If it was only slow, its result comes in over this.
+    let _ = slot
+        .done
+        .compare_exchange(0, GIVEN_UP, Ordering::Relaxed, Ordering::Relaxed);
     None
 }
 
@@ -222,7 +232,7 @@ fn lost() -> u32 {
         0 if OVERFLOW.location.load(Ordering::Acquire).is_null() => {
             claim(&OVERFLOW, Location::caller(), || NO_ROOM).unwrap_or(0)
         }
-        0 => wait(&OVERFLOW).unwrap_or(0),
+        0 | GIVEN_UP => wait(&OVERFLOW).unwrap_or(0),
         done => done - 1,
     }
 }
@@ -234,8 +244,8 @@ pub(crate) fn each_range(mut f: impl FnMut(&ModuleTags)) {
     }
     for slot in TABLE.iter().chain([&OVERFLOW]) {
         let location = slot.location.load(Ordering::Acquire);
-        if !location.is_null() && slot.done.load(Ordering::Acquire) != 0 {
-            // SAFETY: `done` is set after `tag` was written, for ever.
+        if !location.is_null() && ![0, GIVEN_UP].contains(&slot.done.load(Ordering::Acquire)) {
+            // SAFETY: an index is put to `done` after `tag` was written, for ever.
             f(&range(
                 unsafe { (*slot.tag.get()).assume_init_ref() },
                 location,
@@ -297,6 +307,18 @@ mod tests {
         assert_eq!((here().0, lost_callers()), (index, 2));
         assert_eq!(known().1, line);
         assert_eq!(lost_callers(), 2);
+
+        // Somebody began with a place and is no more.
+        let dead = filled[0];
+        dead.location
+            .store((&raw const *copy).cast_mut(), Ordering::Release);
+        assert_eq!(
+            (wait(dead), dead.done.load(Ordering::Relaxed)),
+            (None, GIVEN_UP)
+        );
+        let mut ranges = 0;
+        each_range(|_| ranges += 1);
+        assert_eq!(ranges, USED.load(Ordering::Relaxed));
         for slot in filled {
             slot.location.store(null_mut(), Ordering::Release);
         }

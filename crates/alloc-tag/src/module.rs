@@ -28,14 +28,10 @@ extern "C" fn unloaded() {
     let module = own_module();
     // The executable is never unloaded: it is the process that ends, and who reports then should still see it.
     if !with_path(module.anchor as usize, <[u8]>::is_empty) {
-        runtimes(module.anchor as usize)
-            .iter()
-            .for_each(|runtime| runtime.unregister(&module));
-        caller::each_range(|range| {
-            runtimes(module.anchor as usize)
-                .iter()
-                .for_each(|runtime| runtime.unregister(range));
-        });
+        let all = runtimes(module.anchor as usize);
+        let unregister = |range: &ModuleTags| all.iter().for_each(|r| r.unregister(range));
+        unregister(&module);
+        caller::each_range(unregister);
     }
 }
 
