@@ -140,19 +140,25 @@ MEMLEDGER_INLINE_ memledger_guard_t memledger_enter(const memledger_tag_t *tag)
 /** Declares a static tag of this line, shown with NAME as its function. Not inside inline functions or templates of C++. */
 #define MEMLEDGER_TAG(name) MEMLEDGER_STATIC_ name = MEMLEDGER_INIT_(#name)
 
-/** Index of a static tag of this line. */
+/* A tag of this line, to be loaded from: in C its address, so that nothing is read while there is no runtime; in C++ its index. */
 #if !MEMLEDGER_ENABLED
-#define MEMLEDGER_HERE() ((memledger_saved_t)0)
+#define MEMLEDGER_LINE_ ((memledger_saved_t)0)
+typedef memledger_saved_t memledger_line_;
+#define memledger_line_index_(line) (line)
 #elif !defined(__cplusplus)
-#define MEMLEDGER_HERE() \
+typedef const memledger_tag_t *memledger_line_;
+#define memledger_line_index_(line) memledger_index_(line)
+#define MEMLEDGER_LINE_ \
     (__extension__({ \
         MEMLEDGER_STATIC_ memledger_here_ = MEMLEDGER_INIT_(__func__); \
-        memledger_index_(&memledger_here_); \
+        (memledger_line_)&memledger_here_; \
     }))
 #else
+typedef memledger_saved_t memledger_line_;
+#define memledger_line_index_(line) (line)
 /* Static variables of inline functions and templates cannot share a section with others (gcc), so the assembler makes the
  * record: in the section group of the function around it ("?"), and gone with it. A lambda is an expression everywhere. */
-#define MEMLEDGER_HERE() \
+#define MEMLEDGER_LINE_ \
     ([]() noexcept -> ::memledger_saved_t { \
         ::memledger_saved_t memledger_here_; \
         __asm__(".pushsection alloc_tags, \"aw?\", @progbits\n\t" \
@@ -169,6 +175,9 @@ MEMLEDGER_INLINE_ memledger_guard_t memledger_enter(const memledger_tag_t *tag)
     }())
 #endif
 
+/** Index of a static tag of this line: to be kept, and given to `memledger_with` later. */
+#define memledger_record() memledger_line_index_(MEMLEDGER_LINE_)
+
 /* ---- Hooks: expressions of the type of EXPR, for use inside functions ------------------------------------------------------ */
 
 /** EXPR with a saved tag as the current one, which is restored however EXPR is left (return, goto, exception; not longjmp). */
@@ -183,10 +192,7 @@ MEMLEDGER_INLINE_ memledger_guard_t memledger_enter(const memledger_tag_t *tag)
 #define alloc_hooks_tag(tag, ...) memledger_with(memledger_index_(&(tag)), __VA_ARGS__)
 
 /** EXPR charged to this line. The innermost hook wins. */
-#define alloc_hooks(...) memledger_with(MEMLEDGER_HERE(), __VA_ARGS__)
-
-/** Saves a tag of this line: for memory that is allocated elsewhere, later. */
-#define memledger_record() MEMLEDGER_HERE()
+#define alloc_hooks(...) memledger_with(memledger_record(), __VA_ARGS__)
 
 /* ---- The runtime is looked for once an object file ------------------------------------------------------------------------- */
 

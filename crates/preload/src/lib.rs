@@ -7,39 +7,43 @@
 //! The whole family is covered, or two allocators would meet in one process. `errno` is as the manual says: `ENOMEM` where
 //! memory lacks, `EINVAL` as returned by `posix_memalign`, else untouched (also by `free`).
 //!
-//! Nothing here allocates, and the release build (`panic = "abort"`) has no Rust standard library in it: no unwinder that
-//! programs would have to load, fewer pages to map at every start. Builds that unwind (debug, tests) bring it along, since
-//! only it can.
+//! Nothing here allocates or unwinds. The Rust standard library is linked (cargo gives it to shared dependencies as soon as
+//! another crate of the same build wants it), but in the release build (`panic = "abort"`) nothing of it runs, and the
+//! unwinder that it names is stubbed out: programs need not load one, which is a good part of the start-up time.
 #![no_std]
 
-#[cfg(panic = "unwind")]
 extern crate std;
-
-#[cfg(panic = "abort")]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: ends the process.
-    unsafe { libc::abort() }
-}
 
 pub mod cxx;
 pub mod info;
 pub mod malloc;
 
-// `core` comes compiled for unwinding and names these two, which nobody calls here. Hidden and weak: a program's own must win.
+/// The unwinder's functions, for a build that never unwinds. Hidden and weak: a program's own win.
 #[cfg(panic = "abort")]
-core::arch::global_asm!(
-    ".weak rust_eh_personality",
-    ".hidden rust_eh_personality",
-    ".type rust_eh_personality, @function",
-    "rust_eh_personality:",
-    "ud2",
-    ".weak _Unwind_Resume",
-    ".hidden _Unwind_Resume",
-    ".type _Unwind_Resume, @function",
-    "_Unwind_Resume:",
-    "ud2",
-);
+macro_rules! no_unwinder {
+    ($($name:literal)*) => {
+        core::arch::global_asm!(
+            ".pushsection .text.memledger_no_unwinder, \"ax\", @progbits",
+            $(
+                concat!(".weak ", $name),
+                concat!(".hidden ", $name),
+                concat!(".type ", $name, ", @function"),
+                concat!($name, ":"),
+            )*
+            // A backtrace of no frames.
+            "mov eax, 5",
+            "ret",
+            ".popsection",
+        );
+    };
+}
+
+#[cfg(panic = "abort")]
+no_unwinder! {
+    "_Unwind_Backtrace" "_Unwind_DeleteException" "_Unwind_FindEnclosingFunction" "_Unwind_GetCFA" "_Unwind_GetDataRelBase"
+    "_Unwind_GetIP" "_Unwind_GetIPInfo" "_Unwind_GetLanguageSpecificData" "_Unwind_GetRegionStart"
+    "_Unwind_GetTextRelBase" "_Unwind_RaiseException" "_Unwind_Resume" "_Unwind_SetGR" "_Unwind_SetIP"
+}
 
 /// Defines naked functions: `name(words) => implementation`, where `words` is the number of integer arguments that come before
 /// the stack pointer and the frame pointer in the implementation's arguments.

@@ -21,23 +21,23 @@
 /* Where calls may be left out, their tags must go with them: no `used`; the assembler keeps the compiler from taking the index for a
  * constant. In C++ the record comes and goes with the code anyway. */
 #if (defined(MEMLEDGER_ONLY) || defined(MEMLEDGER_EXCLUDE)) && MEMLEDGER_ENABLED && !defined(__cplusplus)
-#define MEMLEDGER_LINE_ \
+#define MEMLEDGER_CALL_LINE_ \
     (__extension__({ \
         static __attribute__((__section__("alloc_tags"), __aligned__(8))) memledger_tag_t memledger_here_ = \
             MEMLEDGER_INIT_(__func__); \
-        memledger_tag_t *memledger_at_ = &memledger_here_; \
+        memledger_line_ memledger_at_ = &memledger_here_; \
         __asm__("" : "+r"(memledger_at_)); \
-        memledger_index_(memledger_at_); \
+        memledger_at_; \
     }))
 #else
-#define MEMLEDGER_LINE_ MEMLEDGER_HERE()
+#define MEMLEDGER_CALL_LINE_ MEMLEDGER_LINE_
 #endif
 
 /* First arguments of the functions below: whether this file is wanted, and the tag of the line. */
-#define MEMLEDGER_CALL_ MEMLEDGER_WANTED_, (MEMLEDGER_WANTED_ ? MEMLEDGER_LINE_ : 0)
+#define MEMLEDGER_CALL_ MEMLEDGER_WANTED_, (MEMLEDGER_WANTED_ ? MEMLEDGER_CALL_LINE_ : 0)
 /* For functions that need no stand-in: any expression. */
 #define MEMLEDGER_EXPR_(...) \
-    memledger_with(MEMLEDGER_WANTED_ ? MEMLEDGER_LINE_ : memledger_save(), __VA_ARGS__)
+    memledger_with(MEMLEDGER_WANTED_ ? memledger_line_index_(MEMLEDGER_CALL_LINE_) : memledger_save(), __VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,29 +59,41 @@ MEMLEDGER_REAL_(char *, strdup, (const char *), (__malloc__, __nonnull__(1)));
 MEMLEDGER_REAL_(char *, strndup, (const char *, size_t), (__malloc__, __nonnull__(1)));
 #undef MEMLEDGER_REAL_
 
+#if MEMLEDGER_ENABLED
+/* The slot is read again after the call: one register less to keep for it. */
 #define MEMLEDGER_TAGGED_(type, name, params, args) \
     MEMLEDGER_INLINE_ type memledger_##name##_ params \
     { \
-        memledger_guard_t guard; \
         type result; \
-        if (!wanted) \
+        uint32_t old; \
+        if (!wanted || memledger_slot_ == 0) \
             return memledger_real_##name args; \
-        guard = memledger_enter_saved(tag); \
+        old = memledger_load_(memledger_slot_); \
+        memledger_store_(memledger_slot_, memledger_line_index_(line)); \
         result = memledger_real_##name args; \
-        memledger_leave(&guard); \
+        memledger_store_(memledger_slot_, old); \
         return result; \
     }
-MEMLEDGER_TAGGED_(void *, malloc, (int wanted, memledger_saved_t tag, size_t size), (size))
-MEMLEDGER_TAGGED_(void *, calloc, (int wanted, memledger_saved_t tag, size_t n, size_t size), (n, size))
-MEMLEDGER_TAGGED_(void *, realloc, (int wanted, memledger_saved_t tag, void *p, size_t size), (p, size))
-MEMLEDGER_TAGGED_(void *, reallocarray, (int wanted, memledger_saved_t tag, void *p, size_t n, size_t size), (p, n, size))
-MEMLEDGER_TAGGED_(void *, aligned_alloc, (int wanted, memledger_saved_t tag, size_t align, size_t size), (align, size))
-MEMLEDGER_TAGGED_(void *, memalign, (int wanted, memledger_saved_t tag, size_t align, size_t size), (align, size))
-MEMLEDGER_TAGGED_(void *, valloc, (int wanted, memledger_saved_t tag, size_t size), (size))
-MEMLEDGER_TAGGED_(void *, pvalloc, (int wanted, memledger_saved_t tag, size_t size), (size))
-MEMLEDGER_TAGGED_(int, posix_memalign, (int wanted, memledger_saved_t tag, void **out, size_t align, size_t size), (out, align, size))
-MEMLEDGER_TAGGED_(char *, strdup, (int wanted, memledger_saved_t tag, const char *text), (text))
-MEMLEDGER_TAGGED_(char *, strndup, (int wanted, memledger_saved_t tag, const char *text, size_t size), (text, size))
+#else
+#define MEMLEDGER_TAGGED_(type, name, params, args) \
+    MEMLEDGER_INLINE_ type memledger_##name##_ params \
+    { \
+        (void)wanted; \
+        (void)line; \
+        return memledger_real_##name args; \
+    }
+#endif
+MEMLEDGER_TAGGED_(void *, malloc, (int wanted, memledger_line_ line, size_t size), (size))
+MEMLEDGER_TAGGED_(void *, calloc, (int wanted, memledger_line_ line, size_t n, size_t size), (n, size))
+MEMLEDGER_TAGGED_(void *, realloc, (int wanted, memledger_line_ line, void *p, size_t size), (p, size))
+MEMLEDGER_TAGGED_(void *, reallocarray, (int wanted, memledger_line_ line, void *p, size_t n, size_t size), (p, n, size))
+MEMLEDGER_TAGGED_(void *, aligned_alloc, (int wanted, memledger_line_ line, size_t align, size_t size), (align, size))
+MEMLEDGER_TAGGED_(void *, memalign, (int wanted, memledger_line_ line, size_t align, size_t size), (align, size))
+MEMLEDGER_TAGGED_(void *, valloc, (int wanted, memledger_line_ line, size_t size), (size))
+MEMLEDGER_TAGGED_(void *, pvalloc, (int wanted, memledger_line_ line, size_t size), (size))
+MEMLEDGER_TAGGED_(int, posix_memalign, (int wanted, memledger_line_ line, void **out, size_t align, size_t size), (out, align, size))
+MEMLEDGER_TAGGED_(char *, strdup, (int wanted, memledger_line_ line, const char *text), (text))
+MEMLEDGER_TAGGED_(char *, strndup, (int wanted, memledger_line_ line, const char *text, size_t size), (text, size))
 #undef MEMLEDGER_TAGGED_
 
 #ifdef __cplusplus

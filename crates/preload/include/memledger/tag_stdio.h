@@ -6,6 +6,8 @@
 
 #include "tag_calls.h"
 
+/* In C++ std::getline is a template. */
+#ifndef __cplusplus
 #ifndef MEMLEDGER_NO_getline
 #undef getline
 #define getline(...) MEMLEDGER_EXPR_(getline(__VA_ARGS__))
@@ -13,6 +15,7 @@
 #ifndef MEMLEDGER_NO_getdelim
 #undef getdelim
 #define getdelim(...) MEMLEDGER_EXPR_(getdelim(__VA_ARGS__))
+#endif
 #endif
 #ifndef MEMLEDGER_NO_asprintf
 #undef asprintf
