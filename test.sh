@@ -33,6 +33,8 @@ suite() {
     fi
 }
 suite test-programs/run.sh --preload "$library"
+suite crates/preload/tests/header.sh --preload "$library" --memledger "$release/memledger"
+suite test-programs/tagged-c/run.sh --preload "$library" --memledger "$release/memledger"
 suite test-programs/real.sh --preload "$library" --memledger "$release/memledger"
 suite test-programs/truth/truth.sh --memledger "$release/memledger" --lib "$library"
 suite test-programs/kernel-vm.sh --memledger "$release/memledger"

@@ -57,7 +57,7 @@ check() {
         else
             problem="with the runtime: $word"
         fi
-        exec {from}<&- {to}>&- {RUN[1]}>&-
+        eval "exec $from<&- $to>&- ${RUN[1]}>&-"
         wait "$pid" || problem="$problem; exit status $?"
     fi
     if [ -z "$problem" ]; then
@@ -117,5 +117,28 @@ for compiler in gcc clang; do
     plugin $compiler -O0
     plugin $compiler -O2
 done
-echo "$passed passed, $failed failed"
+# memledger-cc: tags what compiles with tags, does without in what does not, and fails where the compiler fails.
+cc=$here/../memledger-cc
+tags() { readelf -SW "$1" | grep -c ' alloc_tags'; }
+compiles() {
+    local name=$1 expected=$2
+    case "memledger-cc $name" in *"$filter"*) ;; *) return ;; esac
+    printf '%s\n' "$3" >"$build/$name"
+    rm -f "$build/object"
+    "$cc" gcc -c "$build/$name" -o "$build/object" 2>"$build/err"
+    set -- $? "$(tags "$build/object" 2>/dev/null)" "$(grep -c 'not tagged' "$build/err")"
+    if [ "$*" = "$expected" ]; then
+        echo "ok   memledger-cc $name"
+        passed=$((passed + 1))
+    else
+        echo "FAIL memledger-cc $name: $*, not $expected"
+        failed=$((failed + 1))
+    fi
+}
+compiles calls_it.c '0 1 0' $'#include <stdlib.h>\nvoid *f(void) { return malloc(3); }'
+compiles declares_it.c '0 0 1' $'#include <stdlib.h>\nvoid *malloc(size_t);\nvoid *f(void) { return malloc(3); }'
+compiles has_a_member.c '0 0 1' $'#include <stdlib.h>\nstruct s { void *(*malloc)(int); };\nvoid *f(struct s *s) { return s->malloc(3); }'
+compiles is_wrong.c '1 0 0' 'int x = ;'
+
+echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]
