@@ -127,8 +127,9 @@ def _launched(lab, config, command, cwd, env):
     report.unlink(missing_ok=True)
     out, err = run([str(lab.bin / "launch"), str(report), *config.wrap, *command], env, cwd)
     figures = _figures(report.read_bytes(), ["wall", "user", "sys", "rss_kib", "status"])
-    if figures.pop("status"):
-        raise Failed("its status is not 0: " + err.decode(errors="replace").strip()[-200:])
+    status = int(figures.pop("status"))
+    if status:
+        raise Failed(f"status {status} (over 128: by a signal): {(err or out).decode(errors='replace').strip()[-300:]}")
     return out, figures
 
 
