@@ -1,6 +1,6 @@
 # redis-server under redis-benchmark on the loopback: redis.bash N. Ends by itself; prints only what is the same each time.
 n=$1
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below the ports of outgoing connections, one of which may still be in use
 dir=$(mktemp -d)
 cli() { redis-cli -p "$port" "$@"; }
 redis-server --port "$port" --bind 127.0.0.1 --save '' --appendonly no --dir "$dir" --daemonize no --enable-debug-command yes \
