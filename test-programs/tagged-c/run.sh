@@ -73,7 +73,7 @@ PY
 # arguments PROJECT ROUNDS
 arguments() {
     case $1 in
-    lua5.4) args=("$here/work.lua" "$2") ;;
+    lua5.4) args=("$here/work.lua" $((($2 + 3) / 4))) ;;
     mxml) args=("$build/data.xml" "$2") ;;
     json-c) args=("$build/data.json" "$2") ;;
     esac
