@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::unit::{CLEAN, Cold, DIRTY, USED, Unit, get, set};
 use core::cell::UnsafeCell;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use memledger_abi::{KIND_FREE, KIND_META, UNIT_SHIFT};
 
 /// Bytes of a unit.
@@ -25,8 +25,12 @@ pub const BUMP_UNITS: u32 = 16;
 const COMMIT_UNITS: usize = 64;
 /// The arena begins at a multiple of this, in bytes.
 const ALIGN: usize = 1 << 21;
-/// Dirty units that are always allowed to stay: 16 MiB.
-const DIRTY_MIN: usize = 256;
+/// Dirty units that are always allowed to stay: 40 MiB.
+const DIRTY_MIN: usize = 640;
+/// Purged at once, at least, in units: a system call should be worth it.
+const PURGE_STEP: u32 = 16;
+/// From this size on zeroed requests prefer clean memory, in bytes.
+pub(crate) const ZERO_CLEAN: usize = 32 << 20;
 /// Committed bytes from which on slabs are brought in as a whole.
 const POPULATE_FROM: usize = 32 << 20;
 /// How often dirty memory is halved, in milliseconds.
@@ -116,8 +120,22 @@ impl Bins {
         None
     }
 
-    fn largest(&self) -> Option<u32> {
-        (self.mask != 0).then(|| self.heads[127 - self.mask.leading_zeros() as usize])
+    /// A run of the largest there are, but not `except` if there is another.
+    fn largest(&self, cold: &Colds, except: u32) -> Option<u32> {
+        let mut bins = self.mask;
+        while bins != 0 {
+            let bin = 127 - bins.leading_zeros();
+            bins &= !(1 << bin);
+            let head = self.heads[bin as usize];
+            if head != except {
+                return Some(head);
+            }
+            let next = get!(cold.at(head).next);
+            if next != 0 {
+                return Some(next);
+            }
+        }
+        (self.mask != 0).then_some(except)
     }
 }
 
@@ -180,6 +198,10 @@ pub struct Arena<P> {
     committed_bytes: AtomicUsize,
     /// Bytes of own metadata.
     pub meta_bytes: AtomicU64,
+    /// Runs whose pages were moved there: each is a mapping of its own to the kernel, which allows about 65,000 of them.
+    pub moved_runs: AtomicU32,
+    /// Runs that a signal handler could not give back; linked by `Cold::next`.
+    pending: AtomicU32,
     lock: Lock<P>,
     inner: UnsafeCell<Inner>,
 }
@@ -197,6 +219,8 @@ impl<P: Platform> Arena<P> {
             reserved_units: AtomicUsize::new(0),
             committed_bytes: AtomicUsize::new(0),
             meta_bytes: AtomicU64::new(0),
+            moved_runs: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             lock: Lock::new(),
             inner: UnsafeCell::new(Inner {
                 dirty: Bins::new(),
@@ -295,30 +319,25 @@ impl<P: Platform> Arena<P> {
         self.base() + ((u as usize) << UNIT_SHIFT)
     }
 
-    /// Locks for `fork`.
-    pub fn lock_for_fork(&self) {
-        self.lock.acquire();
-    }
-
-    /// Unlocks after `fork`; `child` says where.
-    pub fn unlock_after_fork(&self, child: bool) {
-        if child {
-            self.lock.release_after_fork()
-        } else {
-            self.lock.release()
-        }
+    /// The lock: the innermost one, whose holder waits for nothing.
+    pub fn lock(&self) -> &Lock<P> {
+        &self.lock
     }
 
     fn with<R>(&self, nested: bool, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
         if nested {
-            if !self.lock.try_acquire() {
+            if !self.lock.acquire_nested(None) {
                 return None;
             }
         } else {
             self.lock.acquire();
         }
         // SAFETY: the lock is held, and `f` cannot re-enter: it calls nothing that takes the lock.
-        let r = f(unsafe { &mut *self.inner.get() });
+        let inner = unsafe { &mut *self.inner.get() };
+        if self.pending.load(Ordering::Relaxed) != 0 {
+            self.take_pending(inner);
+        }
+        let r = f(inner);
         self.lock.release();
         Some(r)
     }
@@ -331,9 +350,17 @@ impl<P: Platform> Arena<P> {
     }
 
     fn take_locked(&self, inner: &mut Inner, n: u32, align: u32, zero: bool) -> Option<Run> {
+        // With both below the number of units (2^24 at the most) no sum below can overflow.
+        let reserved = self.reserved_units.load(Ordering::Relaxed);
+        if n as usize > reserved || align as usize > reserved {
+            return None;
+        }
         let colds = self.colds();
         let base_unit = self.base() >> UNIT_SHIFT;
-        for clean in [zero, !zero] {
+        // Memory that was used lately is in the caches, so even zeroed requests take it (and clear it); only the largest, of
+        // which often little is touched, rather take pages that are zero.
+        let clean_first = zero && n as usize * UNIT >= ZERO_CLEAN;
+        for clean in [clean_first, !clean_first] {
             let bins = if clean {
                 &mut inner.clean
             } else {
@@ -401,7 +428,7 @@ impl<P: Platform> Arena<P> {
     }
 
     /// Puts a free run to its neighbours of the same state.
-    fn insert_merged(&self, inner: &mut Inner, mut first: u32, mut len: u32, state: u32) {
+    fn insert_merged(&self, inner: &mut Inner, mut first: u32, mut len: u32, state: u32) -> u32 {
         let colds = self.colds();
         let top = inner.top;
         let bins = if state == CLEAN {
@@ -419,6 +446,7 @@ impl<P: Platform> Arena<P> {
             len += bins.remove(&colds, first + len);
         }
         bins.insert(&colds, first, len, state);
+        first
     }
 
     /// Brings in the pages of a clean run that is about to be filled, once the heap is large enough for the rest of a slab not
@@ -435,37 +463,71 @@ impl<P: Platform> Arena<P> {
         self.colds().mark_used(first + keep, n - keep);
     }
 
-    /// Gives a run back. Its hot records must no longer describe it (see [`Arena::forget`]).
-    /// `nested`: give up (and leak the run) rather than wait; returns whether it was given back.
-    pub fn give(&self, first: u32, n: u32, nested: bool) -> bool {
+    /// Gives a run back. Its hot records must no longer describe it (see [`Arena::forget`]). In a signal handler that must not
+    /// wait (`nested`) the run is put aside for whoever takes the lock next.
+    pub fn give(&self, first: u32, n: u32, nested: bool) {
         if get!(self.cold(first).moved) != 0 {
             set!(self.cold(first).moved, 0);
-            P::reset(self.address(first), n as usize * UNIT);
-            return self.give_clean(first, n, nested);
+            self.moved_runs.fetch_sub(1, Ordering::Relaxed);
+            // A run that cannot be mapped anew stays out of use: its pages may be gone.
+            if P::reset(self.address(first), n as usize * UNIT)
+                && !self.give_clean(first, n, nested)
+            {
+                self.put_aside(first, n);
+            }
+            return;
         }
         let now = P::now_ms();
         let goal = self.with(nested, |inner| {
             inner.used_units -= n as usize;
             inner.dirty_units += n as usize;
-            self.insert_merged(inner, first, n, DIRTY);
+            let merged = self.insert_merged(inner, first, n, DIRTY);
             let limit = DIRTY_MIN.max(inner.used_units / 8);
             if inner.dirty_units > limit {
                 inner.last_decay = now;
-                limit / 2
+                // Not far below: what a program uses again and again should be able to stay.
+                Some((limit - limit / 8, merged))
             } else if now.wrapping_sub(inner.last_decay) >= DECAY_MS {
                 inner.last_decay = now;
-                inner.dirty_units / 2
+                Some((inner.dirty_units / 2, merged))
             } else {
-                usize::MAX
+                None
             }
         });
         match goal {
-            None => false,
-            Some(usize::MAX) => true,
-            Some(goal) => {
-                self.purge_to(goal, nested);
-                true
+            None => self.put_aside(first, n),
+            Some(None) => {}
+            Some(Some((goal, merged))) => {
+                self.purge_to(goal, merged, nested);
             }
+        }
+    }
+
+    /// Puts a used run aside, without the lock.
+    fn put_aside(&self, first: u32, n: u32) {
+        set!(self.cold(first).len, n);
+        let mut head = self.pending.load(Ordering::Relaxed);
+        loop {
+            set!(self.cold(first).next, head);
+            match self
+                .pending
+                .compare_exchange(head, first, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Gives back what was put aside. The lock is held.
+    fn take_pending(&self, inner: &mut Inner) {
+        let mut first = self.pending.swap(0, Ordering::Acquire);
+        while first != 0 {
+            let (next, n) = (get!(self.cold(first).next), get!(self.cold(first).len));
+            inner.used_units -= n as usize;
+            inner.dirty_units += n as usize;
+            self.insert_merged(inner, first, n, DIRTY);
+            first = next;
         }
     }
 
@@ -478,35 +540,47 @@ impl<P: Platform> Arena<P> {
         .is_some()
     }
 
-    /// Purges the largest dirty runs until at most `goal` dirty units are left. The lock is not held during the system calls.
-    /// Returns the bytes given back.
-    pub fn purge_to(&self, goal: usize, nested: bool) -> usize {
+    /// Purges dirty runs, the largest first but that of `except` (which is in the caches) last, until at most `goal` dirty units
+    /// are left. The lock is not held during the system calls. Returns the bytes given back.
+    pub fn purge_to(&self, goal: usize, except: u32, nested: bool) -> usize {
         let mut given = 0;
         loop {
-            let taken = self.with(nested, |inner| {
-                if inner.dirty_units <= goal {
-                    return None;
-                }
-                let first = inner.dirty.largest()?;
-                let len = inner.dirty.remove(&self.colds(), first);
-                inner.dirty_units -= len as usize;
-                inner.used_units += len as usize;
-                Some((first, len))
-            });
+            let taken = self.with(nested, |inner| self.take_dirty(inner, goal, except));
             let Some(Some((first, len))) = taken else {
                 return given;
             };
             P::purge(self.address(first), len as usize * UNIT);
             given += len as usize * UNIT;
             if !self.give_clean(first, len, nested) {
+                self.put_aside(first, len);
                 return given;
             }
         }
     }
 
+    /// Takes a dirty run out, or as much of its end as is too much.
+    fn take_dirty(&self, inner: &mut Inner, goal: usize, except: u32) -> Option<(u32, u32)> {
+        let over = inner.dirty_units.checked_sub(goal).filter(|&n| n > 0)? as u32;
+        let colds = self.colds();
+        let first = inner.dirty.largest(&colds, except)?;
+        let len = inner.dirty.remove(&colds, first);
+        let keep = len.saturating_sub(over.max(PURGE_STEP));
+        if keep > 0 {
+            inner.dirty.insert(&colds, first, keep, DIRTY);
+        }
+        let (first, len) = (first + keep, len - keep);
+        colds.mark_used(first, len);
+        inner.dirty_units -= len as usize;
+        inner.used_units += len as usize;
+        Some((first, len))
+    }
+
     /// Extends the used run `[first, first + n)` by `more` units, if they are free right behind it.
     /// Returns whether the new units are clean.
     pub fn extend(&self, first: u32, n: u32, more: u32) -> Option<bool> {
+        if more as usize > self.reserved_units.load(Ordering::Relaxed) {
+            return None;
+        }
         self.with(false, |inner| {
             let colds = self.colds();
             let next = first + n;

@@ -61,10 +61,18 @@ impl Bump {
         }
         // Room for the worst padding; the object ends where the record ends, so the header before it is found from it.
         let record = size_of::<Header>() + size.next_multiple_of(16) + (align - 16);
-        let at = self.used.fetch_add(record, Ordering::Relaxed);
-        if at + record > room {
-            self.used.store(room, Ordering::Relaxed);
-            return core::ptr::null_mut();
+        let mut at = self.used.load(Ordering::Relaxed);
+        loop {
+            if at + record > room {
+                return core::ptr::null_mut();
+            }
+            match self
+                .used
+                .compare_exchange(at, at + record, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => at = now,
+            }
         }
         let start = arena.address(0) + at;
         let object = (start + size_of::<Header>()).next_multiple_of(align);
@@ -93,7 +101,7 @@ impl Bump {
 
     /// Whether `p` can be the address of an object of the region.
     pub fn plausible<P: Platform>(&self, arena: &Arena<P>, p: usize) -> bool {
-        p % 16 == 0 && p - arena.address(0) >= size_of::<Header>()
+        p.is_multiple_of(16) && p - arena.address(0) >= size_of::<Header>()
     }
 
     /// Whether `p`, a plausible address, is live.

@@ -57,9 +57,14 @@ impl<P: Platform> Central<P> {
         }
     }
 
-    fn with<R>(&self, nested: bool, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
+    fn with<R>(
+        &self,
+        arena: &Arena<P>,
+        nested: bool,
+        f: impl FnOnce(&mut Inner) -> R,
+    ) -> Option<R> {
         if nested {
-            if !self.lock.try_acquire() {
+            if !self.lock.acquire_nested(Some(arena.lock())) {
                 return None;
             }
         } else {
@@ -84,7 +89,7 @@ impl<P: Platform> Central<P> {
         cell: usize,
         nested: bool,
     ) -> usize {
-        self.with(nested, |inner| {
+        self.with(arena, nested, |inner| {
             let mut got = 0;
             let n = want.min(inner.shared_len);
             if n > 0 {
@@ -137,7 +142,7 @@ impl<P: Platform> Central<P> {
         n: usize,
         nested: bool,
     ) -> Result<(), PutError> {
-        self.with(nested, |inner| {
+        self.with(arena, nested, |inner| {
             if inner.shared.is_null() {
                 let cap = SHARED_BATCHES * batch_of_class(class);
                 inner.shared = arena.meta(cap * size_of::<Entry>(), nested).cast();
@@ -167,7 +172,7 @@ impl<P: Platform> Central<P> {
 
     /// Puts the shared entries into their slabs and gives all empty slabs back.
     pub fn trim(&self, arena: &Arena<P>, class: usize) -> Result<(), PutError> {
-        self.with(false, |inner| {
+        self.with(arena, false, |inner| {
             while inner.shared_len > 0 {
                 inner.shared_len -= 1;
                 // SAFETY: below the old length.
@@ -187,18 +192,9 @@ impl<P: Platform> Central<P> {
         .unwrap_or(Ok(()))
     }
 
-    /// Locks for `fork`.
-    pub fn lock_for_fork(&self) {
-        self.lock.acquire();
-    }
-
-    /// Unlocks after `fork`.
-    pub fn unlock_after_fork(&self, child: bool) {
-        if child {
-            self.lock.release_after_fork()
-        } else {
-            self.lock.release()
-        }
+    /// The lock, for `fork`.
+    pub fn lock(&self) -> &Lock<P> {
+        &self.lock
     }
 }
 

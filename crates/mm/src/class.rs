@@ -73,7 +73,7 @@ pub fn class_aligned(size: usize, align: usize) -> Option<usize> {
     }
     let mut class = class_of(size.max(1));
     while class < CLASSES {
-        if size_of_class(class) % align == 0 {
+        if size_of_class(class).is_multiple_of(align) {
             return Some(class);
         }
         class += 1;
@@ -136,7 +136,7 @@ mod tests {
     fn sixteen_aligned_classes() {
         for size in 0..=TABLE_MAX {
             let slot = size_of_class(class_of_16(size).unwrap());
-            assert!(slot >= size && slot % 16 == 0 && slot < size.max(1) + 16 + size / 8);
+            assert!(slot >= size && slot.is_multiple_of(16) && slot < size.max(1) + 16 + size / 8);
         }
         assert_eq!(class_of_16(TABLE_MAX + 1), None);
     }

@@ -90,8 +90,8 @@ pub struct ThreadSlot {
     pub nested: *mut Heap,
     /// 1 while the second heap is in use.
     pub nested_busy: u32,
-    /// Unused.
-    pub pad: u32,
+    /// `busy`, as `fork` found it.
+    pub busy_before_fork: u32,
 }
 
 /// All heaps ever made, and those without a thread.

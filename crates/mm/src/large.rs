@@ -4,18 +4,18 @@
 //! Growing takes free units behind the object if there are any; else the pages are moved to another run without copying
 //! (`mremap`), from [`MOVE_MIN`] bytes on. Shrinking gives whole units back and purges the pages of the last one.
 
-use crate::arena::UNIT;
+use crate::arena::{UNIT, ZERO_CLEAN};
 use crate::manager::{MAX_REQUEST, Manager};
-use crate::platform::{Misuse, Platform};
+use crate::platform::{Misuse, Moved, Platform};
 use crate::unit::{get, set};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use memledger_abi::{KIND_LARGE, UNIT_SHIFT};
 
 /// Pages are moved rather than copied from this size on, in bytes.
-pub const MOVE_MIN: usize = 256 << 10;
-/// Dirty memory is zeroed by giving its pages back rather than by writing from this size on, in bytes.
-const PURGE_MIN: usize = 1 << 20;
+pub const MOVE_MIN: usize = 1 << 20;
+/// Runs that live at a place their pages were moved to, at the most; beyond, objects are copied.
+const MOVED_MAX: u32 = 8000;
 
 impl<P: Platform> Manager<P> {
     /// A large object of `size` bytes aligned to `align`; zeroed if `zero`. Null when out of memory.
@@ -46,7 +46,7 @@ impl<P: Platform> Manager<P> {
         };
         let start = self.arena.address(run.first);
         if zero && !run.clean {
-            if bytes >= PURGE_MIN {
+            if bytes >= ZERO_CLEAN {
                 P::purge(start, bytes);
             } else {
                 // SAFETY: the run is ours alone and has at least `bytes` bytes.
@@ -96,7 +96,6 @@ impl<P: Platform> Manager<P> {
         self.arena.forget(first, 1);
         // SAFETY: this thread's slot.
         let nested = unsafe { (&raw const (*P::thread()).busy).read_volatile() != 0 };
-        // A handler that would have to wait leaves the run: address space and memory lost, but in no row.
         self.guarded(nested, || self.arena.give(first, n, nested));
     }
 
@@ -133,6 +132,7 @@ impl<P: Platform> Manager<P> {
                     self.arena.split(first, n, want);
                     let moved = get!(self.arena.cold(first).moved);
                     set!(self.arena.cold(first + want).moved, moved);
+                    self.arena.moved_runs.fetch_add(moved, Ordering::Relaxed);
                     self.arena.give(first + want, n - want, false)
                 });
             }
@@ -163,13 +163,25 @@ impl<P: Platform> Manager<P> {
         if get!(self.arena.hot(to).kind) != KIND_LARGE {
             return None;
         }
-        if P::move_pages(self.arena.address(first), q as usize, old) {
-            set!(self.arena.cold(to).moved, 1);
+        let moved = if self.arena.moved_runs.load(Ordering::Relaxed) < MOVED_MAX {
+            P::move_pages(self.arena.address(first), q as usize, old)
         } else {
+            Moved::No
+        };
+        match moved {
+            Moved::Yes => {
+                self.arena.moved_runs.fetch_add(1, Ordering::Relaxed);
+                set!(self.arena.cold(to).moved, 1);
+            }
             // SAFETY: both objects are live and do not overlap; the new one is larger.
-            unsafe {
-                core::ptr::copy_nonoverlapping(self.arena.address(first) as *const u8, q, old)
-            };
+            Moved::No => unsafe {
+                core::ptr::copy_nonoverlapping(self.arena.address(first) as *const u8, q, old);
+            },
+            Moved::Lost => {
+                // The new run stays out of use; the object is as it was.
+                self.arena.forget(to, 1);
+                return Some(null_mut());
+            }
         }
         self.free_large(first, self.arena.address(first));
         Some(q)

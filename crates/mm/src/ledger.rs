@@ -58,7 +58,7 @@ impl<P: Platform> Manager<P> {
         );
         let unchanged = || {
             fence(Ordering::Acquire);
-            seq % 2 == 0 && get!(hot.seq) == seq
+            seq.is_multiple_of(2) && get!(hot.seq) == seq
         };
         match kind {
             KIND_SLAB => {

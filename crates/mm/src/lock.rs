@@ -1,13 +1,23 @@
-//! A small mutex over [`Platform::wait`]: 0 free, 1 held, 2 held and somebody sleeps (Drepper, "Futexes are tricky").
+//! A small mutex over [`Platform::wait`] whose word says who holds it, and whether somebody sleeps:
+//!
+//! ```text
+//! 0 = free, else  bits 1..32: name of the holding thread (from the address of its slot)   bit 0: somebody may sleep
+//! ```
+//! The owner stands in the word itself, so that a signal handler always sees it: it must not wait for a lock that the code it
+//! interrupted holds, and `fork` in such a handler must leave it to that code, which goes on in both processes.
+//! (Names of threads whose slots are a multiple of 64 GiB apart are the same: such a handler gives up needlessly.)
 
 use crate::platform::Platform;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A lock without data: what it guards says so. Const-constructible, survives `fork` through
-/// [`Lock::acquire`]/[`Lock::release_after_fork`].
+const SLEEPERS: u32 = 1;
+
+/// A lock without data: what it guards says so. Const-constructible.
 pub struct Lock<P> {
     word: AtomicU32,
+    /// `fork` found it held by its own thread.
+    skipped: AtomicBool,
     platform: PhantomData<fn() -> P>,
 }
 
@@ -16,50 +26,101 @@ impl<P: Platform> Lock<P> {
     pub const fn new() -> Self {
         Lock {
             word: AtomicU32::new(0),
+            skipped: AtomicBool::new(false),
             platform: PhantomData,
         }
     }
 
-    /// Takes the lock if it is free.
+    /// The word of a lock that this thread holds, without sleepers; never 0.
+    fn own() -> u32 {
+        ((P::thread() as usize >> 6) as u32) << 1 | 1 << 31
+    }
+
+    /// Whether this thread holds it.
+    fn is_own(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !SLEEPERS == Self::own()
+    }
+
     #[inline]
-    pub fn try_acquire(&self) -> bool {
+    fn try_word(&self, word: u32) -> bool {
         self.word
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(0, word, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Takes the lock; spins a little, then sleeps.
     #[inline]
     pub fn acquire(&self) {
-        if !self.try_acquire() {
+        if !self.try_word(Self::own()) {
             self.acquire_slow();
         }
     }
 
+    /// Takes the lock in a signal handler that interrupted this thread inside the manager. `false`: it must not wait, because
+    /// this thread holds the lock itself, or holds `inner`, which whoever has this lock may be waiting for.
+    pub fn acquire_nested(&self, inner: Option<&Lock<P>>) -> bool {
+        if !self.try_word(Self::own()) {
+            if self.is_own() || inner.is_some_and(Lock::is_own) {
+                return false;
+            }
+            self.acquire_slow();
+        }
+        true
+    }
+
     #[cold]
     fn acquire_slow(&self) {
+        let own = Self::own();
         for _ in 0..100 {
-            if self.word.load(Ordering::Relaxed) == 0 && self.try_acquire() {
+            if self.word.load(Ordering::Relaxed) == 0 && self.try_word(own) {
                 return;
             }
             core::hint::spin_loop();
         }
-        while self.word.swap(2, Ordering::Acquire) != 0 {
-            P::wait(&self.word, 2);
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word == 0 {
+                // Others may sleep, too: who releases must look.
+                if self.try_word(own | SLEEPERS) {
+                    return;
+                }
+            } else if word & SLEEPERS != 0
+                || self
+                    .word
+                    .compare_exchange(word, word | SLEEPERS, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            {
+                P::wait(&self.word, word | SLEEPERS);
+            }
         }
     }
 
     /// Gives the lock back. Only its holder may.
     #[inline]
     pub fn release(&self) {
-        if self.word.swap(0, Ordering::Release) == 2 {
+        if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
             P::wake(&self.word);
         }
     }
 
-    /// Makes the lock free in a forked child, whatever state the parent's sleepers left it in.
-    pub fn release_after_fork(&self) {
-        self.word.store(0, Ordering::Release);
+    /// Before `fork`: takes the lock, unless this thread has it (then a signal handler forks).
+    pub fn fork_prepare(&self) {
+        if self.is_own() {
+            self.skipped.store(true, Ordering::Relaxed);
+        } else {
+            self.acquire();
+        }
+    }
+
+    /// After `fork`: undoes [`Lock::fork_prepare`]. In the child nobody sleeps, whatever the parent's word says.
+    pub fn fork_done(&self, child: bool) {
+        if self.skipped.load(Ordering::Relaxed) {
+            self.skipped.store(false, Ordering::Relaxed);
+        } else if child {
+            self.word.store(0, Ordering::Release);
+        } else {
+            self.release();
+        }
     }
 }
 

@@ -196,10 +196,10 @@ impl<P: Platform> Manager<P> {
 
     /// `size` bytes aligned to `align` (a power of two).
     pub fn alloc_aligned(&self, size: usize, align: usize, index: u32) -> *mut u8 {
-        if align <= UNIT / 2 {
-            if let Some(class) = class_aligned(size, align) {
-                return self.alloc_class(class, index);
-            }
+        if align <= UNIT / 2
+            && let Some(class) = class_aligned(size, align)
+        {
+            return self.alloc_class(class, index);
         }
         self.alloc_large(size.max(1), align, false, index)
     }
@@ -310,7 +310,7 @@ impl<P: Platform> Manager<P> {
             Some(Object::Small(hot, cell)) => {
                 let old = get!(hot.bytes) as usize;
                 // Keep the slot unless less than half of it would be used.
-                if size <= old && size > old / 2 && p % align == 0 {
+                if size <= old && size > old / 2 && p.is_multiple_of(align) {
                     if cell != 0 {
                         cell_at(cell).store(index, Ordering::Relaxed);
                     }
@@ -321,7 +321,7 @@ impl<P: Platform> Manager<P> {
             Some(Object::Large(first)) => {
                 let old = get!(self.arena.hot(first).bytes) as usize;
                 if size > crate::class::MAX_SMALL
-                    && p % align == 0
+                    && p.is_multiple_of(align)
                     && self.resize_large(first, size, index)
                 {
                     return p as *mut u8;
@@ -534,7 +534,7 @@ impl<P: Platform> Manager<P> {
 
     fn acquire_heap(&self, nested: bool) -> *mut Heap {
         if nested {
-            if !self.heaps_lock.try_acquire() {
+            if !self.heaps_lock.acquire_nested(Some(self.arena.lock())) {
                 return null_mut();
             }
         } else {
@@ -680,7 +680,7 @@ impl<P: Platform> Manager<P> {
                     P::misuse(Misuse::DoubleFree, p);
                 }
             }
-            let given = self.arena.purge_to(0, false);
+            let given = self.arena.purge_to(0, 0, false);
             compiler_fence(Ordering::SeqCst);
             (&raw mut (*thread).busy).write_volatile(0);
             given > 0
@@ -688,15 +688,20 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Before `fork`: takes all locks, so that the child gets them in a known state. What this thread allocates until
-    /// [`Manager::fork_done`] takes the way of signal handlers.
+    /// [`Manager::fork_done`] takes the way of signal handlers. If `fork` is called by a handler that interrupted the manager, the
+    /// locks that the interrupted code holds stay its own.
     pub fn fork_prepare(&self) {
-        self.heaps_lock.acquire();
+        self.heaps_lock.fork_prepare();
         for c in &self.central {
-            c.lock_for_fork();
+            c.lock().fork_prepare();
         }
-        self.arena.lock_for_fork();
+        self.arena.lock().fork_prepare();
+        let thread = P::thread();
         // SAFETY: this thread's slot.
-        unsafe { (&raw mut (*P::thread()).busy).write_volatile(1) };
+        unsafe {
+            (*thread).busy_before_fork = (&raw const (*thread).busy).read_volatile();
+            (&raw mut (*thread).busy).write_volatile(1);
+        }
     }
 
     /// After `fork`, in the parent or in the child. The child drops what other threads' stacks held: those slots stay unused
@@ -705,33 +710,34 @@ impl<P: Platform> Manager<P> {
         let thread = P::thread();
         if child {
             // SAFETY: the child has one thread, which holds all locks.
-            unsafe {
-                let mut heap = self.heaps.all.load(Ordering::Relaxed);
-                self.heaps.free.store(null_mut(), Ordering::Relaxed);
-                while !heap.is_null() {
-                    if heap != (*thread).heap && heap != (*thread).nested {
-                        for stack in &mut (*heap).stacks {
-                            stack.top = stack.base;
-                        }
-                        (*heap).in_use = 0;
-                        (*heap).next_free = self.heaps.free.load(Ordering::Relaxed);
-                        self.heaps.free.store(heap, Ordering::Relaxed);
+            unsafe { self.drop_other_heaps(thread) };
+        }
+        self.arena.lock().fork_done(child);
+        for c in &self.central {
+            c.lock().fork_done(child);
+        }
+        self.heaps_lock.fork_done(child);
+        // SAFETY: this thread's slot.
+        unsafe { (&raw mut (*thread).busy).write_volatile((*thread).busy_before_fork) };
+    }
+
+    unsafe fn drop_other_heaps(&self, thread: *mut ThreadSlot) {
+        // SAFETY: by the contract nobody else is at the heaps, which are never unmapped.
+        unsafe {
+            let mut heap = self.heaps.all.load(Ordering::Relaxed);
+            self.heaps.free.store(null_mut(), Ordering::Relaxed);
+            while !heap.is_null() {
+                if heap != (*thread).heap && heap != (*thread).nested {
+                    for stack in &mut (*heap).stacks {
+                        stack.top = stack.base;
                     }
-                    heap = (*heap).next;
+                    (*heap).in_use = 0;
+                    (*heap).next_free = self.heaps.free.load(Ordering::Relaxed);
+                    self.heaps.free.store(heap, Ordering::Relaxed);
                 }
+                heap = (*heap).next;
             }
         }
-        self.arena.unlock_after_fork(child);
-        for c in &self.central {
-            c.unlock_after_fork(child);
-        }
-        if child {
-            self.heaps_lock.release_after_fork()
-        } else {
-            self.heaps_lock.release()
-        }
-        // SAFETY: this thread's slot.
-        unsafe { (&raw mut (*thread).busy).write_volatile(0) };
     }
 }
 

@@ -23,12 +23,13 @@ pub trait Platform: 'static {
     /// Brings committed pages in at once, as a hint: cheaper than a fault for each.
     fn populate(start: usize, bytes: usize);
 
-    /// Like `purge` for pages that [`Platform::move_pages`] brought here: also undoes what the move did to the mapping.
-    fn reset(start: usize, bytes: usize);
+    /// Like `purge` for pages that [`Platform::move_pages`] brought here: also undoes what the move did to the mapping. `false`:
+    /// refused; the range may no longer be mapped and must not be used again.
+    fn reset(start: usize, bytes: usize) -> bool;
 
     /// Moves the content of whole pages from one committed place to another without copying; the old place reads as zero
-    /// afterwards. `false` = not possible, nothing has changed.
-    fn move_pages(from: usize, to: usize, bytes: usize) -> bool;
+    /// afterwards.
+    fn move_pages(from: usize, to: usize, bytes: usize) -> Moved;
 
     /// Sleeps while `*word == value` (may wake spuriously).
     fn wait(word: &AtomicU32, value: u32);
@@ -47,6 +48,17 @@ pub trait Platform: 'static {
 
     /// Ends the process with a message about the pointer `p`, which was freed or resized wrongly.
     fn misuse(what: Misuse, p: usize) -> !;
+}
+
+/// What became of [`Platform::move_pages`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// The pages are at the new place.
+    Yes,
+    /// Nothing has changed.
+    No,
+    /// The pages are where they were, but the new place is no longer mapped and must not be used again.
+    Lost,
 }
 
 /// Ways in which a program can misuse its heap.

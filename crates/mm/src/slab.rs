@@ -228,7 +228,7 @@ mod tests {
                     "class {class}: bitmap reaches the cells"
                 );
                 assert!(s.cells + slots * cell <= bytes);
-                assert!(s.bitmap % 8 == 0 && s.cells % 4 == 0);
+                assert!(s.bitmap.is_multiple_of(8) && s.cells.is_multiple_of(4));
                 let overhead = bytes - slots * (size + cell);
                 assert!(
                     overhead <= bytes / 32 + size,

@@ -3,19 +3,20 @@
 
 use mm::heap::{ThreadSlot, empty};
 use mm::ledger::CELLS_MAX;
-use mm::platform::{Misuse, Platform};
+use mm::platform::{Misuse, Moved, Platform};
 use mm::{Manager, class};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
 
 struct Test;
 
 thread_local! {
     static SLOT: UnsafeCell<ThreadSlot> = const { UnsafeCell::new(ThreadSlot {
-        heap: null_mut(), busy: 0, exiting: 0, nested: null_mut(), nested_busy: 0, pad: 0,
+        heap: null_mut(), busy: 0, exiting: 0, nested: null_mut(), nested_busy: 0, busy_before_fork: 0,
     }) };
 }
 
@@ -39,21 +40,33 @@ impl Platform for Test {
     }
     fn purge(start: usize, bytes: usize) {
         // SAFETY: pages that hold nothing.
-        assert_eq!(
-            unsafe { libc::madvise(start as *mut _, bytes, libc::MADV_DONTNEED) },
-            0
-        );
+        let r = unsafe { libc::madvise(start as *mut _, bytes, libc::MADV_DONTNEED) };
+        assert_eq!(r, 0);
     }
     fn populate(_: usize, _: usize) {}
-    fn reset(start: usize, bytes: usize) {
+    fn reset(start: usize, bytes: usize) -> bool {
         Self::purge(start, bytes);
+        true
     }
-    fn move_pages(from: usize, to: usize, bytes: usize) -> bool {
+    fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
+        match MOVES.load(Ordering::Relaxed) {
+            REFUSED => return Moved::No,
+            LOST => {
+                // As an old kernel does it: refuse when the new place is gone already.
+                // SAFETY: a run of the manager that holds nothing.
+                assert_eq!(unsafe { libc::munmap(to as *mut _, bytes) }, 0);
+                return Moved::Lost;
+            }
+            _ => {}
+        }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | 4;
         // SAFETY: both ranges are the manager's.
-        unsafe {
-            libc::mremap(from as *mut _, bytes, bytes, flags, to as *mut libc::c_void) as usize
-                == to
+        let r =
+            unsafe { libc::mremap(from as *mut _, bytes, bytes, flags, to as *mut libc::c_void) };
+        if r as usize == to {
+            Moved::Yes
+        } else {
+            Moved::No
         }
     }
     fn wait(_: &AtomicU32, _: u32) {
@@ -76,9 +89,35 @@ impl Platform for Test {
     }
     fn watch_thread_exit() {}
     fn misuse(what: Misuse, p: usize) -> ! {
-        panic!("{}: {p:#x}", what.text())
+        // The manager must not be unwound: tell, and stay here.
+        let told = TOLD.lock().unwrap_or_else(|e| e.into_inner()).take();
+        match told {
+            Some(tell) => tell.send(what).unwrap(),
+            None => std::process::abort(),
+        }
+        eprintln!("{} on purpose: {p:#x}", what.text());
+        loop {
+            std::thread::park();
+        }
     }
 }
+
+/// Whom `misuse` tells.
+static TOLD: Mutex<Option<Sender<Misuse>>> = Mutex::new(None);
+
+/// What the manager says to `f`, which misuses it on a thread of its own that never comes back.
+fn misused(f: impl FnOnce() + Send + 'static) -> Misuse {
+    let (tell, told) = channel();
+    *TOLD.lock().unwrap() = Some(tell);
+    std::thread::spawn(f);
+    told.recv_timeout(std::time::Duration::from_secs(10))
+        .expect("the misuse is noticed")
+}
+
+/// What `move_pages` does.
+static MOVES: AtomicU32 = AtomicU32::new(0);
+const REFUSED: u32 = 1;
+const LOST: u32 = 2;
 
 /// Serialises the tests of one manager each: a test thread's slot belongs to one manager at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -202,7 +241,7 @@ fn storm(m: &Manager<Test>, seed: u64, steps: usize, live: &mut Vec<Live>) {
                     m.alloc_aligned(size, align, index)
                 };
                 assert!(
-                    !p.is_null() && p as usize % align == 0,
+                    !p.is_null() && (p as usize).is_multiple_of(align),
                     "{size} at {align}: {p:?}"
                 );
                 assert!(m.usable_size(p as usize) >= size);
@@ -347,42 +386,91 @@ fn huge_objects_grow_in_place_or_by_moving_pages() {
     });
 }
 
-fn panics(f: impl FnOnce() + std::panic::UnwindSafe) -> String {
-    match std::panic::catch_unwind(f) {
-        Ok(()) => String::new(),
-        Err(e) => e.downcast_ref::<String>().cloned().unwrap_or_default(),
-    }
+#[test]
+fn pages_that_cannot_be_moved_are_copied_or_the_object_stays() {
+    run(|m| {
+        let grow = |p: usize, size: usize| {
+            // SAFETY: a live object.
+            unsafe { m.realloc(p, size, 8, 40) as usize }
+        };
+        MOVES.store(REFUSED, Ordering::Relaxed);
+        let p = m.alloc(4 << 20, 40) as usize;
+        let wall = m.alloc(100_000, 41) as usize;
+        // SAFETY: live objects of these sizes.
+        unsafe {
+            (p as *mut u64).write(7);
+            let q = grow(p, 64 << 20);
+            assert_eq!((q as *const u64).read(), 7);
+            // Too large for the hole that was left: right behind `q`.
+            let wall2 = m.alloc(8 << 20, 41) as usize;
+            MOVES.store(LOST, Ordering::Relaxed);
+            assert_eq!(grow(q, 256 << 20), 0);
+            MOVES.store(0, Ordering::Relaxed);
+            assert_eq!((q as *const u64).read(), 7);
+            assert_eq!(sums(m)[&40], (64 << 20, 1));
+            // The hole is not handed out: this would fault.
+            let r = m.alloc_zeroed(256 << 20, 8, 42);
+            assert!(
+                std::slice::from_raw_parts(r, 256 << 20)
+                    .iter()
+                    .step_by(4096)
+                    .all(|&b| b == 0)
+            );
+            for p in [q, r as usize, wall, wall2] {
+                m.free(p);
+            }
+        }
+        assert!(sums(m).is_empty());
+    });
+}
+
+#[test]
+fn sizes_that_no_address_space_has_are_refused() {
+    run(|m| {
+        for shift in 32..63 {
+            for less in [0, 1 << 16, 1 << 20] {
+                let size = (1usize << shift) - less;
+                if size > 8 << 30 {
+                    assert!(m.alloc(size, 16).is_null(), "{size:#x}");
+                    assert!(m.alloc_zeroed(size, 8, 16).is_null(), "{size:#x}");
+                    assert!(
+                        m.alloc_aligned(100_000, size.next_power_of_two(), 16)
+                            .is_null()
+                    );
+                }
+            }
+        }
+        let p = m.alloc(100_000, 16) as usize;
+        // SAFETY: a live object; failures leave it.
+        unsafe {
+            assert!(m.realloc(p, 0xffff_ffff_0000, 8, 16).is_null());
+            m.free(p);
+        }
+        assert!(sums(m).is_empty());
+    });
 }
 
 #[test]
 fn misuse_is_told_apart() {
     run(|m| {
-        // A panic of the test platform leaves `busy` as it is, so each case has its own thread.
-        let case = |f: &(dyn Fn() + Sync)| {
-            std::thread::scope(|s| {
-                s.spawn(|| panics(std::panic::AssertUnwindSafe(f)))
-                    .join()
-                    .unwrap()
-            })
-        };
         let p = m.alloc(100, 16) as usize;
         let big = m.alloc(1 << 20, 16) as usize;
-        // SAFETY: misuse on purpose; the platform panics before anything is changed.
+        let local = Box::leak(Box::new([0u64; 2]));
+        let foreign = (&raw const local[0]) as usize;
+        // SAFETY: misuse on purpose; it is noticed before anything is changed.
         unsafe {
-            assert!(case(&|| m.free(p + 8)).contains("inside an object"));
-            assert!(case(&|| m.free(p + 1)).contains("inside an object"));
-            assert!(case(&|| m.free(big + 4096)).contains("invalid pointer"));
+            assert_eq!(misused(move || m.free(p + 8)), Misuse::Interior);
+            assert_eq!(misused(move || m.free(p + 1)), Misuse::Interior);
+            assert_eq!(misused(move || m.free(big + 4096)), Misuse::Interior);
+            assert_eq!(misused(move || m.free(big + (1 << 17))), Misuse::NoObject);
             m.free(p);
-            assert!(case(&|| m.free(p)).contains("double free"));
+            assert_eq!(misused(move || m.free(p)), Misuse::DoubleFree);
             m.free(big);
-            assert!(case(&|| m.free(big)).contains("no object"));
-            let local = 0u64;
-            m.free(&raw const local as usize);
+            assert_eq!(misused(move || m.free(big)), Misuse::NoObject);
+            m.free(foreign);
             assert_eq!(m.foreign_frees.load(Ordering::Relaxed), 1);
-            assert!(
-                case(&|| assert!(m.realloc(&raw const local as usize, 10, 8, 16).is_null()))
-                    .contains("not from this allocator")
-            );
+            let realloc = misused(move || assert!(m.realloc(foreign, 10, 8, 16).is_null()));
+            assert_eq!(realloc, Misuse::Foreign);
         }
         assert!(sums(m).is_empty());
     });

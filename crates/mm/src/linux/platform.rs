@@ -2,7 +2,7 @@
 
 use super::{init, misuse, sys, tls};
 use crate::heap::ThreadSlot;
-use crate::platform::{Misuse, Platform};
+use crate::platform::{Misuse, Moved, Platform};
 use core::sync::atomic::AtomicU32;
 
 /// Linux on x86-64.
@@ -67,23 +67,32 @@ impl Platform for Linux {
         };
     }
 
-    fn reset(start: usize, bytes: usize) {
+    fn reset(start: usize, bytes: usize) -> bool {
         // SAFETY: the manager resets only a run of its own that holds nothing.
-        if unsafe { sys::map(start, bytes, RW, true) } != start {
-            Self::purge(start, bytes);
-        }
+        unsafe { sys::map(start, bytes, RW, true) == start }
     }
 
-    fn move_pages(from: usize, to: usize, bytes: usize) -> bool {
+    fn move_pages(from: usize, to: usize, bytes: usize) -> Moved {
         const MREMAP_DONTUNMAP: i32 = 4;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | MREMAP_DONTUNMAP;
-        // SAFETY: both ranges are the manager's; with DONTUNMAP the old range stays mapped (and empty), so that nobody else's mapping
-        // can get in between.
-        unsafe {
+        // SAFETY: both ranges are the manager's; with DONTUNMAP the old range stays mapped (and empty), so that nobody
+        // else's mapping can get in between.
+        let r = unsafe {
             sys::syscall(
                 libc::SYS_mremap,
                 [from, bytes, bytes, flags as usize, to, 0],
-            ) == to as isize
+            )
+        };
+        if r == to as isize {
+            return Moved::Yes;
+        }
+        // A refused call may have unmapped the new place already (kernels before 6.17 refuse sources of several mappings
+        // only then; and there is the limit of mappings).
+        // SAFETY: the range is the manager's and holds nothing.
+        if unsafe { sys::map(to, bytes, RW, true) } == to {
+            Moved::No
+        } else {
+            Moved::Lost
         }
     }
 
