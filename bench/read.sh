@@ -37,7 +37,7 @@ name = "live-tags"
 version = "0.1.0"
 edition = "2024"
 [dependencies]
-memledger = { path = "$(realpath "$here/../crates/memledger")", default-features = false }
+memledger = { path = "$(realpath "$here/../crates/memledger")", default-features = false, features = ["profiling"] }
 [workspace]
 [profile.release]
 debug = "line-tables-only"
