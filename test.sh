@@ -12,6 +12,8 @@ library=$release/libmemledger_preload.so
 status=0
 MEMLEDGER_TEST_LIB=$library cargo test --workspace --no-fail-fast || status=1
 
+python3 -m unittest discover -s bench -t bench || status=1
+
 passed=0 failed=0 skipped=0
 # suite SCRIPT ARGS...: a script that ends with the line "N passed, N failed, N skipped".
 suite() {

@@ -55,8 +55,24 @@ pub const FIRST_TAG: u32 = 16;
 pub const SITE_BASE: u32 = 0x0100_0000;
 
 /// Names of the reserved rows, by index; empty = not in use.
-pub const RESERVED_NAMES: [&str; FIRST_TAG as usize] =
-    ["", "untracked", "early", "recursion", "table_full", "foreign", "", "", "", "", "", "", "", "", "", ""];
+pub const RESERVED_NAMES: [&str; FIRST_TAG as usize] = [
+    "",
+    "untracked",
+    "early",
+    "recursion",
+    "table_full",
+    "foreign",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+];
 
 /// Size of a unit of the arena, in bytes, as a shift.
 pub const UNIT_SHIFT: u32 = 16;
@@ -69,8 +85,16 @@ pub const MODE_COMPRESSED: u32 = 2;
 /// Indexes of [`Descriptor::losses`].
 pub mod loss {
     /// Names, by position.
-    pub const NAMES: [&str; 8] =
-        ["table_full", "recursion", "early", "foreign_free", "no_stack", "double_free", "no_tag_space", ""];
+    pub const NAMES: [&str; 8] = [
+        "table_full",
+        "recursion",
+        "early",
+        "foreign_free",
+        "no_stack",
+        "double_free",
+        "no_tag_space",
+        "",
+    ];
     /// Allocations charged to the `table_full` row.
     pub const TABLE_FULL: usize = 0;
     /// Allocations charged to the `recursion` row.
