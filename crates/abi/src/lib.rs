@@ -82,7 +82,7 @@ pub const MODE_NEVER: u32 = 1;
 /// [`Descriptor::mode`]: cells are 2 bytes.
 pub const MODE_COMPRESSED: u32 = 2;
 
-/// Indexes of [`Descriptor::losses`].
+/// Indexes of [`Descriptor::loss_at`].
 pub mod loss {
     /// Names, by position.
     pub const NAMES: [&str; 8] = [

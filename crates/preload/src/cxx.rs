@@ -6,7 +6,6 @@
 
 use crate::malloc;
 use core::ffi::{CStr, c_void};
-use core::mem::transmute;
 use core::ptr::null_mut;
 
 /// `name(words) => implementation, failure`: `words` integer arguments are saved around the call of the implementation, which gets
@@ -188,8 +187,7 @@ fn next(name: &CStr) -> *mut c_void {
         return throw;
     }
     let last: Function = if nothrow { null } else { abort };
-    // SAFETY: a function's address as a plain pointer, to be jumped to.
-    unsafe { transmute::<Function, *mut c_void>(last) }
+    last as *mut c_void
 }
 
 macro_rules! deletes {

@@ -144,7 +144,7 @@ unsafe extern "C" fn posix_memalign_at(
     sp: usize,
     fp: usize,
 ) -> c_int {
-    if !align.is_power_of_two() || align % size_of::<*mut u8>() != 0 {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut u8>()) {
         return libc::EINVAL;
     }
     if size > MAX_REQUEST || align > MAX_REQUEST {

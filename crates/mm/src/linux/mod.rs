@@ -6,7 +6,7 @@
 //! calls what could. The constructor in `.init_array` comes later and adds what needs a working libc: the `fork` handlers.
 //!
 //! # TLS
-//! All thread-local state is one initial-exec block defined in assembly ([`tls`]): no call, no allocation, no destructor.
+//! All thread-local state is one initial-exec block defined in assembly (`tls.rs`): no call, no allocation, no destructor.
 
 mod api;
 mod descriptor;
