@@ -264,10 +264,15 @@ fn check_elf(path: &Path, head: &[u8]) -> Result<(), Problem> {
     }
     // Not operator new: a static C++ library's is exported by some programs (gcc's cc1), and calls malloc.
     let own = |s: &str| ["malloc", "free", "calloc", "realloc", "__libc_malloc"].contains(&s);
-    let mut names = file
-        .dynamic_symbols()
-        .filter(|s| s.is_definition() && s.address() != 0);
-    match names.find_map(|s| s.name().ok().filter(|n| own(n)).map(str::to_owned)) {
+    // A sanitizer's runtime is an allocator, and insists on coming first.
+    let sanitizer =
+        |s: &str| ["__asan_init", "__hwasan_init", "__tsan_init", "__msan_init"].contains(&s);
+    let found = file.dynamic_symbols().find_map(|symbol| {
+        let name = symbol.name().ok()?;
+        let defined = symbol.is_definition() && symbol.address() != 0;
+        (sanitizer(name) || own(name) && defined).then(|| name.to_owned())
+    });
+    match found {
         Some(name) => Err(Problem::OwnAllocator(name)),
         None => Ok(()),
     }

@@ -45,6 +45,24 @@ fn programs() {
         ],
     );
     assert_eq!(problems(&program), [Problem::OwnAllocator("malloc".into())]);
+    // gcc's address sanitizer is a library; what its programs need of it is a symbol.
+    let asan = write(
+        "asan.c",
+        b"void __asan_init(void); int main(void) { __asan_init(); return 0; }\n",
+        0o644,
+    );
+    let (runtime, program) = (
+        asan.with_file_name("runtime.so"),
+        asan.with_file_name("asan"),
+    );
+    let source = write("runtime.c", b"void __asan_init(void) {}\n", 0o644);
+    let [runtime, source, text] = [&runtime, &source, &asan].map(|p| p.to_str().unwrap());
+    common::run("cc", &["-shared", "-fPIC", "-o", runtime, source]);
+    common::run("cc", &["-o", program.to_str().unwrap(), text, runtime]);
+    assert_eq!(
+        problems(&program),
+        [Problem::OwnAllocator("__asan_init".into())]
+    );
     let mut bytes = std::fs::read(&dynamic).unwrap();
     bytes[4] = 1;
     assert!(matches!(

@@ -13,7 +13,7 @@
 //! * **heap**: one thread's stacks, one for each class. **central**: what the threads share, one for each class.
 //!
 //! # Layers
-//! `class` < `lock` < `unit` < `arena` < `slab` < `central` < `heap` < `large`, `bump` < `manager` < `ledger` < `linux`.
+//! `class` < `lock` < `unit` < `arena` < `slab` < `central` < `heap` < `large`, `bump` < `manager`, `lifecycle` < `ledger` < `linux`.
 //! Everything up to `ledger` is generic over [`Platform`]; `linux` is the one instance of a process.
 //!
 //! # Locks
@@ -32,6 +32,7 @@ pub mod class;
 pub mod heap;
 pub mod large;
 pub mod ledger;
+mod lifecycle;
 pub mod linux;
 pub mod lock;
 pub mod manager;

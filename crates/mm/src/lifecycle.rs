@@ -1,0 +1,137 @@
+//! What happens to heaps beside allocation: threads end, memory is given back on request, the process forks.
+
+use crate::central::PutError;
+use crate::class::CLASSES;
+use crate::heap::{Heap, ThreadSlot, empty};
+use crate::manager::Manager;
+use crate::platform::{Misuse, Platform};
+use core::ptr::null_mut;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+impl<P: Platform> Manager<P> {
+    /// This thread ends: its stacks go to central, its heaps to other threads.
+    pub fn thread_exit(&self) {
+        let thread = P::thread();
+        // SAFETY: `thread` is this thread's slot; `busy` keeps signal handlers off its heap meanwhile.
+        unsafe {
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            (*thread).exiting = 1;
+            for at in [&raw mut (*thread).heap, &raw mut (*thread).nested] {
+                let heap = *at;
+                *at = if at == &raw mut (*thread).heap {
+                    empty()
+                } else {
+                    null_mut()
+                };
+                if !heap.is_null() && heap != empty() {
+                    self.empty_heap(heap);
+                    self.release_heap(heap);
+                }
+            }
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
+        }
+    }
+
+    unsafe fn empty_heap(&self, heap: *mut Heap) {
+        for class in 0..CLASSES {
+            // SAFETY: the caller owns the heap; the stack's entries are valid.
+            let result = unsafe {
+                let stack = &mut (*heap).stacks[class];
+                let n = stack.len();
+                stack.top = stack.base;
+                if n == 0 {
+                    Ok(())
+                } else {
+                    self.central[class].put(&self.arena, class, stack.base, n, false)
+                }
+            };
+            if let Err(PutError::DoubleFree(p)) = result {
+                P::misuse(Misuse::DoubleFree, p);
+            }
+        }
+    }
+
+    /// Gives back what can be given back: this thread's stacks, the shared entries, empty slabs, dirty pages. Returns whether
+    /// memory was returned to the system.
+    pub fn trim(&self) -> bool {
+        if !self.ready() {
+            return false;
+        }
+        let thread = P::thread();
+        // SAFETY: as in `thread_exit`.
+        unsafe {
+            if (*thread).busy != 0 {
+                return false;
+            }
+            (&raw mut (*thread).busy).write_volatile(1);
+            compiler_fence(Ordering::SeqCst);
+            if (*thread).heap != empty() {
+                self.empty_heap((*thread).heap);
+            }
+            for class in 0..CLASSES {
+                if let Err(PutError::DoubleFree(p)) = self.central[class].trim(&self.arena, class) {
+                    P::misuse(Misuse::DoubleFree, p);
+                }
+            }
+            let given = self.arena.purge_to(0, 0, false);
+            compiler_fence(Ordering::SeqCst);
+            (&raw mut (*thread).busy).write_volatile(0);
+            given > 0
+        }
+    }
+
+    /// Before `fork`: takes all locks, so that the child gets them in a known state. What this thread allocates until
+    /// [`Manager::fork_done`] takes the way of signal handlers. If `fork` is called by a handler that interrupted the manager, the
+    /// locks that the interrupted code holds stay its own.
+    pub fn fork_prepare(&self) {
+        self.heaps_lock.fork_prepare();
+        for c in &self.central {
+            c.lock().fork_prepare();
+        }
+        self.arena.lock().fork_prepare();
+        let thread = P::thread();
+        // SAFETY: this thread's slot.
+        unsafe {
+            (*thread).busy_before_fork = (&raw const (*thread).busy).read_volatile();
+            (&raw mut (*thread).busy).write_volatile(1);
+        }
+    }
+
+    /// After `fork`, in the parent or in the child. The child drops what other threads' stacks held: those slots stay unused
+    /// (their cells are 0), since the copy of another thread's stack and of what it had just popped need not agree.
+    pub fn fork_done(&self, child: bool) {
+        let thread = P::thread();
+        if child {
+            // SAFETY: the child has one thread, which holds all locks.
+            unsafe { self.drop_other_heaps(thread) };
+        }
+        self.arena.lock().fork_done(child);
+        for c in &self.central {
+            c.lock().fork_done(child);
+        }
+        self.heaps_lock.fork_done(child);
+        // SAFETY: this thread's slot.
+        unsafe { (&raw mut (*thread).busy).write_volatile((*thread).busy_before_fork) };
+    }
+
+    unsafe fn drop_other_heaps(&self, thread: *mut ThreadSlot) {
+        // SAFETY: by the contract nobody else is at the heaps, which are never unmapped.
+        unsafe {
+            let mut heap = self.heaps.all.load(Ordering::Relaxed);
+            self.heaps.free.store(null_mut(), Ordering::Relaxed);
+            while !heap.is_null() {
+                if heap != (*thread).heap && heap != (*thread).nested {
+                    for stack in &mut (*heap).stacks {
+                        stack.top = stack.base;
+                    }
+                    (*heap).in_use = 0;
+                    (*heap).next_free = self.heaps.free.load(Ordering::Relaxed);
+                    self.heaps.free.store(heap, Ordering::Relaxed);
+                }
+                heap = (*heap).next;
+            }
+        }
+    }
+}
