@@ -6,6 +6,8 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 memledger='' preload='' rounds=20 line="bench/read.sh $*"
+# Results are kept: without the place of this checkout.
+line=${line//"$(dirname "$here")"\//}
 while [ $# -gt 0 ]; do
     case $1 in
     --memledger) memledger=$(realpath -e "${2:?}") || exit 2; shift ;;

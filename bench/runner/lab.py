@@ -98,7 +98,8 @@ class Lab:
         subprocess.run(["cargo", "build", "-q", "--release", "-j2", *words], cwd=where, env=env, check=True)
 
     def fail(self, what, config, why):
-        line = f"{what}: {config}: {why}"
+        # Results are kept: without the place of this checkout.
+        line = f"{what}: {config}: {why}".replace(f"{ROOT}/", "")
         self.failures.append(line)
         say("FAILED", line)
 
