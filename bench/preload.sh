@@ -12,6 +12,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../test-programs/real/workloads.sh disable=SC1091
 . "$here/../test-programs/real/workloads.sh"
 preload='' rounds=7 scale=2 filter='' line="bench/preload.sh $*"
+# Results are kept: without the place of this checkout.
+line=${line//"$(dirname "$here")"\//}
 names=(glibc ledger) libs=('' '') vars=('' '')
 while [ $# -gt 0 ]; do
     case $1 in
