@@ -342,7 +342,7 @@ impl<P: Platform> Arena<P> {
         Some(r)
     }
 
-    /// Takes a run of `n` units that begins at a multiple of `align` units. `zero` says that clean memory is preferred.
+    /// Takes a run of `n` units that begins at a multiple of `align` units. `zero`: it will be zeroed, so the largest prefer clean memory.
     /// `None`: out of memory, or (`nested`) the lock is held by the code that was interrupted.
     pub fn take(&self, n: u32, align: u32, zero: bool, nested: bool) -> Option<Run> {
         let run = self.with(nested, |inner| self.take_locked(inner, n, align, zero))??;

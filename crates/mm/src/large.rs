@@ -71,22 +71,6 @@ impl<P: Platform> Manager<P> {
         });
     }
 
-    /// Runs `f` with `busy` set, unless this is a signal handler that found it set.
-    pub(crate) fn guarded<R>(&self, nested: bool, f: impl FnOnce() -> R) -> R {
-        if nested {
-            return f();
-        }
-        let thread = P::thread();
-        // SAFETY: this thread's slot.
-        unsafe { (&raw mut (*thread).busy).write_volatile(1) };
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
-        let r = f();
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
-        // SAFETY: as above.
-        unsafe { (&raw mut (*thread).busy).write_volatile(0) };
-        r
-    }
-
     pub(crate) fn free_large(&self, first: u32, p: usize) {
         let hot = self.arena.hot(first);
         if hot.index.swap(0, Ordering::Relaxed) == 0 {

@@ -18,7 +18,7 @@
 //!
 //! # Locks
 //! One a class, one for the arena, one for the list of heaps; taken in that order, never while memory of the program is
-//! touched. A signal handler that allocates while its thread is inside the manager never waits: it uses the thread's
+//! touched. A signal handler that allocates while its thread is inside the manager never waits for that thread: it uses its
 //! second heap, then the bump region (see [`manager`]).
 #![no_std]
 

@@ -6,32 +6,28 @@ use crate::heap::{Heap, ThreadSlot, empty};
 use crate::manager::Manager;
 use crate::platform::{Misuse, Platform};
 use core::ptr::null_mut;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::Ordering;
 
 impl<P: Platform> Manager<P> {
     /// This thread ends: its stacks go to central, its heaps to other threads.
     pub fn thread_exit(&self) {
         let thread = P::thread();
-        // SAFETY: `thread` is this thread's slot; `busy` keeps signal handlers off its heap meanwhile.
-        unsafe {
-            (&raw mut (*thread).busy).write_volatile(1);
-            compiler_fence(Ordering::SeqCst);
-            (*thread).exiting = 1;
-            for at in [&raw mut (*thread).heap, &raw mut (*thread).nested] {
-                let heap = *at;
-                *at = if at == &raw mut (*thread).heap {
-                    empty()
-                } else {
-                    null_mut()
-                };
-                if !heap.is_null() && heap != empty() {
-                    self.empty_heap(heap);
-                    self.release_heap(heap);
+        self.guarded(false, || {
+            // SAFETY: `thread` is this thread's slot; `busy` keeps signal handlers off its heap meanwhile.
+            unsafe {
+                (*thread).exiting = 1;
+                let heaps = [
+                    core::mem::replace(&mut (*thread).heap, empty()),
+                    core::mem::replace(&mut (*thread).nested, null_mut()),
+                ];
+                for heap in heaps {
+                    if !heap.is_null() && heap != empty() {
+                        self.empty_heap(heap);
+                        self.release_heap(heap);
+                    }
                 }
             }
-            compiler_fence(Ordering::SeqCst);
-            (&raw mut (*thread).busy).write_volatile(0);
-        }
+        });
     }
 
     unsafe fn empty_heap(&self, heap: *mut Heap) {
@@ -60,26 +56,24 @@ impl<P: Platform> Manager<P> {
             return false;
         }
         let thread = P::thread();
-        // SAFETY: as in `thread_exit`.
-        unsafe {
-            if (*thread).busy != 0 {
-                return false;
-            }
-            (&raw mut (*thread).busy).write_volatile(1);
-            compiler_fence(Ordering::SeqCst);
-            if (*thread).heap != empty() {
-                self.empty_heap((*thread).heap);
+        // SAFETY: this thread's slot.
+        if unsafe { (&raw const (*thread).busy).read_volatile() } != 0 {
+            return false;
+        }
+        self.guarded(false, || {
+            // SAFETY: as in `thread_exit`.
+            unsafe {
+                if (*thread).heap != empty() {
+                    self.empty_heap((*thread).heap);
+                }
             }
             for class in 0..CLASSES {
                 if let Err(PutError::DoubleFree(p)) = self.central[class].trim(&self.arena, class) {
                     P::misuse(Misuse::DoubleFree, p);
                 }
             }
-            let given = self.arena.purge_to(0, 0, false);
-            compiler_fence(Ordering::SeqCst);
-            (&raw mut (*thread).busy).write_volatile(0);
-            given > 0
-        }
+            self.arena.purge_to(0, 0, false) > 0
+        })
     }
 
     /// Before `fork`: takes all locks, so that the child gets them in a known state. What this thread allocates until

@@ -6,7 +6,7 @@
 //!
 //! # Signal handlers
 //! `busy` is set while a thread changes its heap. Whoever finds it set is a signal handler that interrupted the manager on this
-//! thread; it uses the thread's second heap and never waits for a lock (the interrupted code may hold it), and if that
+//! thread; it uses the thread's second heap and waits for no lock that the interrupted code may hold, and if that
 //! does not do, the bump region. What it cannot put back without waiting it leaves: a free slot is lost then, nothing more.
 //!
 //! # What an ending thread does
@@ -170,6 +170,22 @@ impl<P: Platform> Manager<P> {
             }
             self.guarded(false, || self.refill(thread, class, index))
         }
+    }
+
+    /// Runs `f` with `busy` set, unless this is a signal handler that found it set.
+    pub(crate) fn guarded<R>(&self, nested: bool, f: impl FnOnce() -> R) -> R {
+        if nested {
+            return f();
+        }
+        let thread = P::thread();
+        // SAFETY: this thread's slot.
+        unsafe { (&raw mut (*thread).busy).write_volatile(1) };
+        compiler_fence(Ordering::SeqCst);
+        let r = f();
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { (&raw mut (*thread).busy).write_volatile(0) };
+        r
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use super::MM;
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use memledger_abi::{
     Descriptor, MAGIC, MODE_NEVER, ModuleRecord, ModuleTags, Node, SITE_BASE, TagRow, UNIT_SHIFT,
     VERSION, loss as losses,
@@ -78,13 +78,6 @@ pub(super) fn switch() -> &'static AtomicU32 {
     unsafe { AtomicU32::from_ptr(&raw mut (*DESCRIPTOR.0.get()).mem_profiling) }
 }
 
-static LOSSES: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
-
-/// Counts a loss that this crate knows of ([`memledger_abi::loss`]).
-pub fn loss(which: usize) {
-    LOSSES[which].fetch_add(1, Ordering::Relaxed);
-}
-
 /// Address of the descriptor.
 pub fn address() -> u64 {
     DESCRIPTOR.0.get() as u64
@@ -148,10 +141,8 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool) {
     fill_sites();
     let d = DESCRIPTOR.0.get();
     let depot = alloc_tag::sites::depot();
+    // What has no address here cannot happen in this runtime.
     let mut loss_at = [0; 8];
-    for (i, at) in loss_at.iter_mut().enumerate() {
-        *at = LOSSES[i].as_ptr() as u64;
-    }
     loss_at[losses::TABLE_FULL] = alloc_tag::sites::TABLE_FULL.as_ptr() as u64;
     loss_at[losses::NO_STACK] = alloc_tag::sites::NO_STACK.as_ptr() as u64;
     loss_at[losses::FOREIGN_FREE] = MM.foreign_frees.as_ptr() as u64;

@@ -23,7 +23,7 @@ pub use api::{
     ENOMEM, SetError, Totals, allocate, allocate_aligned, allocate_fast, allocate_for_site,
     allocate_zeroed, enabled, free, reallocate, scan, set_enabled, totals, trim, usable_size,
 };
-pub use descriptor::{address as descriptor_address, descriptor, loss};
+pub use descriptor::{address as descriptor_address, descriptor};
 pub use init::init;
 pub use platform::Linux;
 pub use sums::{Sums, sums};
