@@ -6,6 +6,7 @@
 //! - [`allocinfo`]: `/proc/allocinfo` versions 1.0 and 2.0, which is also what memledger itself prints; totals, sorting
 //!   and filtering of its rows.
 //! - [`size`]: sizes as the kernel, `numfmt` and people write them.
+//! - [`trace`]: allocation traces of kernels and programs, and what they add up to.
 //!
 //! # Features
 //! `serde`: `Serialize` for [`allocinfo::Row`] and [`allocinfo::Total`].
@@ -13,3 +14,4 @@
 
 pub mod allocinfo;
 pub mod size;
+pub mod trace;
