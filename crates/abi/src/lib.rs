@@ -26,6 +26,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod trace;
+
 use core::mem::{offset_of, size_of};
 
 /// First 8 bytes of a [`Descriptor`]: `memledgr` in memory order.
@@ -127,7 +129,8 @@ pub struct Descriptor {
     pub pid: u32,
     /// 0 until the runtime is initialised, then 1.
     pub ready: u32,
-    /// Control word: 1 = profiling on, 0 = off. A reader with ptrace rights may write it, unless `mode` says never.
+    /// Control word: bit 0 = profiling is on, bit 1 = tracing is on ([`trace::SWITCH_ON`], [`trace::SWITCH_TRACE`]). A reader with
+    /// ptrace rights may write it, unless `mode` says never.
     pub mem_profiling: u32,
     /// `MODE_*` bits.
     pub mode: u32,
@@ -187,8 +190,10 @@ pub struct Descriptor {
     pub unregister: u64,
     /// Distance from the thread pointer to the current-tag slot of this runtime, in bytes.
     pub current_tag_offset: i64,
+    /// Address of the [`trace::TraceControl`]; 0 = this runtime cannot trace.
+    pub trace: u64,
     /// Unused, 0.
-    pub reserved1: [u64; 6],
+    pub reserved1: [u64; 5],
 }
 
 /// What a module passes to [`Descriptor::register`].

@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::proc;
 use crate::snapshot::open;
+use memledger_abi::trace::SWITCH_ON;
 use memledger_abi::{Descriptor, MODE_NEVER};
 use std::mem::offset_of;
 
@@ -20,7 +21,7 @@ pub fn get(pid: u32) -> Result<Vec<bool>> {
     }
     Ok(found
         .iter()
-        .map(|f| f.descriptor.mem_profiling != 0 && f.descriptor.mode & MODE_NEVER == 0)
+        .map(|f| f.descriptor.mem_profiling & SWITCH_ON != 0 && f.descriptor.mode & MODE_NEVER == 0)
         .collect())
 }
 
@@ -33,7 +34,9 @@ pub fn set(pid: u32, on: bool) -> Result<usize> {
     let mut written = 0;
     for f in found.iter().filter(|f| f.descriptor.mode & MODE_NEVER == 0) {
         let addr = f.addr + offset_of!(Descriptor, mem_profiling) as u64;
-        mem.write(addr, &u32::from(on).to_ne_bytes())
+        // The tracer's bit stays as it is.
+        let word = f.descriptor.mem_profiling & !SWITCH_ON | u32::from(on);
+        mem.write(addr, &word.to_ne_bytes())
             .map_err(|e| proc::failure(pid, "switch", e))?;
         written += 1;
     }

@@ -160,6 +160,7 @@ pub(crate) fn descriptor(b: &[u8]) -> Descriptor {
         register: l(offset_of!(D, register)),
         unregister: l(offset_of!(D, unregister)),
         current_tag_offset: l(offset_of!(D, current_tag_offset)).cast_signed(),
+        trace: l(offset_of!(D, trace)),
         reserved0: 0,
         reserved1: Default::default(),
         reserved2: 0,

@@ -10,6 +10,7 @@ use crate::mem::{Memory, ProcessMemory, Span};
 use crate::proc::{self, Process};
 use crate::scan;
 use crate::view::View;
+use memledger_abi::trace::SWITCH_ON;
 use memledger_abi::{
     MODE_NEVER, ModuleRecord, TAG_INACCURATE, TAG_LOADED, TagRow, node_module, node_ra,
 };
@@ -192,7 +193,7 @@ impl Ledger {
 
     fn set_head(&mut self, view: &View) {
         self.never = view.d.mode & MODE_NEVER != 0;
-        self.enabled = view.d.mem_profiling != 0 && !self.never;
+        self.enabled = view.d.mem_profiling & SWITCH_ON != 0 && !self.never;
         self.depth = view.d.depth;
         self.losses = view.losses;
         self.meta_bytes = view.meta_bytes;

@@ -52,7 +52,8 @@ pub(super) static DESCRIPTOR: Published = Published(UnsafeCell::new(Descriptor {
     register: 0,
     unregister: 0,
     current_tag_offset: 0,
-    reserved1: [0; 6],
+    trace: 0,
+    reserved1: [0; 5],
 }));
 
 // The note: name, type, and the distance from its content to the descriptor.
