@@ -10,6 +10,7 @@
 mod event;
 mod merge;
 mod names;
+pub mod ring;
 
 pub use event::{
     ANY_NODE, Bad, Class, Event, Info, Item, Lost, NO_MIGRATE_TYPE, Op, Source, UNKNOWN_PTR, Unit,
