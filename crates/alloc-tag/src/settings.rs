@@ -1,8 +1,10 @@
-//! The `MEMLEDGER` environment variable: `0|1|never[,compressed][,depth=N]`.
+//! The `MEMLEDGER` environment variable: `0|1|never[,compressed][,depth=N][,trace=on][,trace_size=N][,trace_mode=overwrite|stop][,trace_stat=on]`.
 //!
 //! The first word is that of the kernel's `sysctl.vm.mem_profiling=` boot parameter and takes the words of its `kstrtobool`
 //! (whole words here, of either case). The rest is a list in any order. Parsed from bytes, without allocation, because it
 //! is read before there is an allocator.
+
+use memledger_abi::trace::{TRACER_CACHES, TRACER_EVENTS, TRACER_OBJECTS, TRACER_SITES};
 
 /// Most frames of a site.
 pub const MAX_DEPTH: u32 = 64;
@@ -27,6 +29,14 @@ pub struct Settings {
     pub compressed: bool,
     /// Frames kept of a site: `1..=MAX_DEPTH`.
     pub depth: u32,
+    /// Trace from the first allocation on.
+    pub trace: bool,
+    /// Bytes of a thread's ring of events; 0 = not said.
+    pub trace_size: u64,
+    /// Full rings drop new events rather than overwrite old ones.
+    pub trace_stop: bool,
+    /// What the tracer does, as bits of `memledger_abi::trace`; 0 = not said.
+    pub tracers: u32,
 }
 
 /// What could not be understood: the word.
@@ -36,13 +46,17 @@ pub enum SettingsError<'a> {
     Unknown(&'a [u8]),
     /// The number of `depth=` is not in `1..=MAX_DEPTH`.
     Depth(&'a [u8]),
+    /// A word of the tracer with another value than it can have.
+    Trace(&'a [u8]),
 }
 
 impl SettingsError<'_> {
     /// The word, as it was written.
     pub fn word(&self) -> &[u8] {
         match self {
-            SettingsError::Unknown(word) | SettingsError::Depth(word) => word,
+            SettingsError::Unknown(word)
+            | SettingsError::Depth(word)
+            | SettingsError::Trace(word) => word,
         }
     }
 }
@@ -54,9 +68,13 @@ impl core::fmt::Display for SettingsError<'_> {
             SettingsError::Unknown(_) => {
                 write!(
                     f,
-                    "MEMLEDGER: unknown word '{word}' (known: 0, 1, never, compressed, depth=N)"
+                    "MEMLEDGER: unknown word '{word}' (known: 0, 1, never, compressed, depth=N, trace=, trace_size=, trace_mode=, trace_stat=)"
                 )
             }
+            SettingsError::Trace(_) => write!(
+                f,
+                "MEMLEDGER: '{word}': trace=on|off, trace_size=4K to 1G, trace_mode=overwrite|stop, trace_stat=on|off"
+            ),
             SettingsError::Depth(_) => write!(
                 f,
                 "MEMLEDGER: '{word}': depth must be from 1 to {MAX_DEPTH}"
@@ -79,6 +97,10 @@ impl Settings {
         mode: Mode::On,
         compressed: false,
         depth: 4,
+        trace: false,
+        trace_size: 0,
+        trace_stop: false,
+        tracers: 0,
     };
 
     /// Parses the value of the variable. Empty = the default. As in the kernel, one bad word spoils the whole value.
@@ -99,6 +121,8 @@ impl Settings {
                 settings.mode = mode;
             } else if let Some(number) = word.strip_prefix(b"depth=") {
                 settings.depth = depth(number).ok_or(SettingsError::Depth(word))?;
+            } else if word.starts_with(b"trace") {
+                settings.trace_word(word)?;
             } else if word == b"compressed" {
                 settings.compressed = true;
             } else {
@@ -106,6 +130,29 @@ impl Settings {
             }
         }
         Ok(settings)
+    }
+
+    fn trace_word<'a>(&mut self, word: &'a [u8]) -> Result<(), SettingsError<'a>> {
+        let mut parts = word.splitn(2, |&b| b == b'=');
+        let (name, value) = (parts.next().unwrap_or(&[]), parts.next().unwrap_or(&[]));
+        let bad = SettingsError::Trace(word);
+        match name {
+            b"trace" => self.trace = switch(value).ok_or(bad)?,
+            b"trace_size" => self.trace_size = size(value).ok_or(bad)?,
+            b"trace_mode" => {
+                self.trace_stop = match value {
+                    b"stop" => true,
+                    b"overwrite" => false,
+                    _ => return Err(bad),
+                }
+            }
+            b"trace_stat" => {
+                let on = switch(value).ok_or(bad)?;
+                self.tracers = if on { TRACERS } else { 0 };
+            }
+            _ => return Err(SettingsError::Unknown(word)),
+        }
+        Ok(())
     }
 
     /// Name of a setting that is asked for and that this version does not do.
@@ -127,6 +174,31 @@ fn mode(word: &[u8]) -> Option<Mode> {
     } else {
         (word == b"never").then_some(Mode::Never)
     }
+}
+
+/// All that the tracer can do.
+const TRACERS: u32 = TRACER_EVENTS | TRACER_SITES | TRACER_CACHES | TRACER_OBJECTS;
+
+fn switch(value: &[u8]) -> Option<bool> {
+    match mode(value)? {
+        Mode::On => Some(true),
+        Mode::Off => Some(false),
+        Mode::Never => None,
+    }
+}
+
+/// A number of bytes from 4 KiB to 1 GiB, with `K`, `M` or `G` (of 1024) behind it or not.
+fn size(value: &[u8]) -> Option<u64> {
+    let (digits, shift) = match value {
+        [digits @ .., b'K'] => (digits, 10),
+        [digits @ .., b'M'] => (digits, 20),
+        [digits @ .., b'G'] => (digits, 30),
+        digits => (digits, 0),
+    };
+    let ok = !digits.is_empty() && digits.len() <= 10 && digits.iter().all(u8::is_ascii_digit);
+    let n = ok.then(|| digits.iter().fold(0, |n, d| n * 10 + u64::from(d - b'0')))?;
+    let bytes = n.checked_mul(1 << shift)?;
+    (1 << 12..=1 << 30).contains(&bytes).then_some(bytes)
 }
 
 fn depth(number: &[u8]) -> Option<u32> {
@@ -188,6 +260,7 @@ mod tests {
                     mode: Mode::Never,
                     compressed: true,
                     depth: 1,
+                    ..on
                 },
             ),
             (b"depth=64", Settings { depth: 64, ..on }),
@@ -255,7 +328,7 @@ mod tests {
         let text = SettingsError::Unknown(b"a\nb\xff").to_string();
         assert_eq!(
             text,
-            r"MEMLEDGER: unknown word 'a\nb\xff' (known: 0, 1, never, compressed, depth=N)"
+            r"MEMLEDGER: unknown word 'a\nb\xff' (known: 0, 1, never, compressed, depth=N, trace=, trace_size=, trace_mode=, trace_stat=)"
         );
     }
 }

@@ -40,6 +40,7 @@
 //! Linux on x86-64 with glibc. `fork` is safe through libc's `fork`; what raw `clone` does to locks, no allocator can mend.
 
 use core::arch::naked_asm;
+use mm::linux::Request;
 use std::alloc::{GlobalAlloc, Layout};
 
 pub use alloc_tag::{
@@ -185,6 +186,7 @@ unsafe extern "C" fn alloc_at(size: usize, align: usize, sp: usize, fp: usize) -
                 class,
                 || alloc_for_site(size, sp, fp),
                 || alloc_slow(size, align, sp, fp),
+                || alloc_slow(size, align, sp, fp),
             )
         } else {
             alloc_slow(size, align, sp, fp)
@@ -209,12 +211,12 @@ unsafe extern "C" fn alloc_for_site(size: usize, sp: usize, fp: usize) -> *mut u
 #[inline(never)]
 unsafe extern "C" fn alloc_slow(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
     // SAFETY: `sp` and `fp` come from the entry; `align` is a layout's.
-    unsafe { mm::linux::allocate_aligned(size, align, sp, fp) }
+    unsafe { mm::linux::allocate_aligned(Request::aligned(size, size, align), sp, fp) }
 }
 
 unsafe extern "C" fn zeroed_at(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
     // SAFETY: as in `alloc_at`.
-    unsafe { mm::linux::allocate_zeroed(size, align, sp, fp) }
+    unsafe { mm::linux::allocate_zeroed(Request::zeroed(size, size, align), sp, fp) }
 }
 
 unsafe extern "C" fn realloc_at(
@@ -225,5 +227,5 @@ unsafe extern "C" fn realloc_at(
     fp: usize,
 ) -> *mut u8 {
     // SAFETY: as in `alloc_at`; `p` is a live object.
-    unsafe { mm::linux::reallocate(p, size, align, sp, fp) }
+    unsafe { mm::linux::reallocate(p, Request::aligned(size, size, align), sp, fp) }
 }

@@ -194,7 +194,9 @@ pub struct Arena<P> {
     hot: AtomicUsize,
     cold: AtomicUsize,
     reserved_units: AtomicUsize,
-    /// Bytes from `base` on that are committed: what `free` compares pointers with.
+    /// What `free` compares pointers with: `committed_bytes`, or 0 when all frees are to take the slow way, to be traced.
+    free_bytes: AtomicUsize,
+    /// Bytes from `base` on that are committed.
     committed_bytes: AtomicUsize,
     /// Bytes of own metadata.
     pub meta_bytes: AtomicU64,
@@ -217,6 +219,7 @@ impl<P: Platform> Arena<P> {
             hot: AtomicUsize::new(0),
             cold: AtomicUsize::new(0),
             reserved_units: AtomicUsize::new(0),
+            free_bytes: AtomicUsize::new(0),
             committed_bytes: AtomicUsize::new(0),
             meta_bytes: AtomicU64::new(0),
             moved_runs: AtomicU32::new(0),
@@ -293,6 +296,35 @@ impl<P: Platform> Arena<P> {
     pub fn unit_of(&self, p: usize) -> Option<u32> {
         let off = p.wrapping_sub(self.base());
         (off < self.committed_bytes.load(Ordering::Relaxed)).then_some((off >> UNIT_SHIFT) as u32)
+    }
+
+    /// As [`Arena::unit_of`] for `free`; `None` also when frees are to take the slow way.
+    #[inline(always)]
+    pub fn unit_to_free(&self, p: usize) -> Option<u32> {
+        let off = p.wrapping_sub(self.base());
+        (off < self.free_bytes.load(Ordering::Relaxed)).then_some((off >> UNIT_SHIFT) as u32)
+    }
+
+    /// Sends frees the fast way, or the slow one if they are traced. To be called whenever the committed bytes or the switch may
+    /// have changed.
+    ///
+    /// The order of store and load (both sequentially consistent) matters: when tracing is switched on in between, either this call sees it,
+    /// or whoever sees the switch closes the fast way after this store.
+    #[cold]
+    pub fn route_frees(&self) {
+        self.free_bytes.store(
+            self.committed_bytes.load(Ordering::Acquire),
+            Ordering::SeqCst,
+        );
+        if P::tracing() {
+            self.free_bytes.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether frees take the fast way.
+    #[inline(always)]
+    pub fn frees_are_fast(&self) -> bool {
+        self.free_bytes.load(Ordering::Relaxed) != 0
     }
 
     /// The hot record of a unit below [`Arena::unit_count`].
@@ -424,6 +456,7 @@ impl<P: Platform> Arena<P> {
         }
         inner.committed = new as u32;
         self.committed_bytes.store(new * UNIT, Ordering::Release);
+        self.route_frees();
         true
     }
 

@@ -92,6 +92,8 @@ pub struct ThreadSlot {
     pub nested_busy: u32,
     /// `busy`, as `fork` found it.
     pub busy_before_fork: u32,
+    /// The tracer's.
+    pub trace: kmemtrace::TraceSlot,
 }
 
 /// All heaps ever made, and those without a thread.

@@ -21,13 +21,16 @@ use crate::class::{
 };
 use crate::heap::{Entry, Heap, HeapLists, ThreadSlot, empty};
 use crate::lock::Lock;
-use crate::platform::{Misuse, Platform};
+use crate::platform::{Freed, Misuse, Platform};
 use crate::slab::locate;
 use crate::unit::{Unit, get};
 use core::mem::size_of;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
-use memledger_abi::{KIND_BUMP, KIND_CONTINUED, KIND_LARGE, KIND_SLAB};
+use memledger_abi::trace::{CACHE_EARLY, CACHE_LARGE};
+use memledger_abi::{
+    INDEX_EARLY, INDEX_UNTRACKED, KIND_BUMP, KIND_CONTINUED, KIND_LARGE, KIND_SLAB,
+};
 
 /// Whether the ledger is compiled in.
 pub const PROFILING: bool = cfg!(feature = "profiling");
@@ -64,6 +67,23 @@ pub(crate) enum Object {
 fn cell_at(address: usize) -> &'static AtomicU32 {
     // SAFETY: callers pass the address of a cell of a slab: 4-aligned, in memory that stays mapped.
     unsafe { &*(address as *const AtomicU32) }
+}
+
+/// The class of a slab's unit, by one load that widens it; the compiler makes two instructions of an atomic one.
+#[inline(always)]
+fn class_of_unit(hot: &Unit) -> usize {
+    let class: usize;
+    // SAFETY: reads one byte of the record, as an atomic load would.
+    unsafe {
+        core::arch::asm!(
+            "movzx {0:e}, byte ptr [{1} + {2}]",
+            lateout(reg) class,
+            in(reg) hot,
+            const core::mem::offset_of!(Unit, class),
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    class
 }
 
 impl<P: Platform> Manager<P> {
@@ -240,9 +260,15 @@ impl<P: Platform> Manager<P> {
     /// `p` is not used afterwards.
     #[inline(always)]
     pub unsafe fn free(&self, p: usize) {
-        let Some(u) = self.arena.unit_of(p) else {
-            return self.free_foreign(p);
+        let Some(u) = self.arena.unit_to_free(p) else {
+            return self.free_slow(p);
         };
+        self.free_in(u, p);
+    }
+
+    /// Frees `p`, in unit `u`.
+    #[inline(always)]
+    pub(crate) fn free_in(&self, u: u32, p: usize) {
         let hot = self.arena.hot(u);
         let recip = get!(hot.recip);
         let (slot, exact) = locate(p.wrapping_sub(get!(hot.start) as usize), recip);
@@ -262,7 +288,7 @@ impl<P: Platform> Manager<P> {
             }
             cell_at(cell).store(0, Ordering::Relaxed);
         }
-        self.push(get!(hot.class) as usize, Entry { slot: p, cell });
+        self.push(class_of_unit(hot), Entry { slot: p, cell });
     }
 
     #[inline(always)]
@@ -353,7 +379,10 @@ impl<P: Platform> Manager<P> {
             // SAFETY: both objects are live, do not overlap, and have at least this many bytes.
             unsafe {
                 core::ptr::copy_nonoverlapping(p as *const u8, q, old.min(size));
-                self.free(p);
+            }
+            // Found above, so it has a unit. A resize is traced by whoever asked for it.
+            if let Some(u) = self.arena.unit_of(p) {
+                self.free_in(u, p);
             }
         }
         q
@@ -370,6 +399,7 @@ impl<P: Platform> Manager<P> {
     }
 
     /// The live object that begins at `p`.
+    #[inline(always)]
     pub(crate) fn object(&self, p: usize) -> Option<Object> {
         let u = self.arena.unit_of(p)?;
         let hot = self.arena.hot(u);
@@ -393,11 +423,85 @@ impl<P: Platform> Manager<P> {
         }
     }
 
+    /// As [`Manager::free`], for pointers from elsewhere, and for all while frees are traced.
     #[cold]
-    extern "C" fn free_foreign(&self, p: usize) {
-        if p != 0 {
-            self.foreign_frees.fetch_add(1, Ordering::Relaxed);
+    #[inline(never)]
+    extern "C" fn free_slow(&self, p: usize) {
+        match self.arena.unit_of(p) {
+            Some(u) => {
+                if !P::tracing() {
+                    self.arena.route_frees();
+                } else if self.trace_small(u, p) {
+                    return;
+                } else if let Some(freed) = self.about(p) {
+                    P::trace_free(&freed);
+                }
+                self.free_in(u, p);
+            }
+            None if p != 0 => {
+                self.foreign_frees.fetch_add(1, Ordering::Relaxed);
+            }
+            None => (),
         }
+    }
+
+    /// Traces and frees `p`, in unit `u`, if it is a live slot of a slab with cells: as [`Manager::free_in`], with the event between.
+    #[inline(always)]
+    fn trace_small(&self, u: u32, p: usize) -> bool {
+        let hot = self.arena.hot(u);
+        let (slot, exact) = locate(p.wrapping_sub(get!(hot.start) as usize), get!(hot.recip));
+        let cells = get!(hot.cells) as usize;
+        if !exact || slot >= get!(hot.slots) as usize || cells == 0 {
+            return false;
+        }
+        let cell = cells + slot * 4;
+        let (index, class) = (get!(cell_at(cell)), class_of_unit(hot));
+        if index == 0 {
+            return false;
+        }
+        P::trace_free(&Freed {
+            p,
+            index,
+            bytes: get!(hot.bytes) as usize,
+            cache: class as u8,
+            resized: false,
+        });
+        cell_at(cell).store(0, Ordering::Relaxed);
+        self.push(class, Entry { slot: p, cell });
+        true
+    }
+
+    /// What is known of `p`, if it is a live object.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn about(&self, p: usize) -> Option<Freed> {
+        let mut freed = Freed {
+            p,
+            index: INDEX_UNTRACKED,
+            bytes: 0,
+            cache: CACHE_LARGE as u8,
+            resized: false,
+        };
+        match self.object(p)? {
+            Object::Small(hot, cell) => {
+                freed.bytes = get!(hot.bytes) as usize;
+                freed.cache = get!(hot.class);
+                if cell != 0 {
+                    freed.index = get!(cell_at(cell));
+                }
+            }
+            Object::Large(first) => {
+                let hot = self.arena.hot(first);
+                freed.bytes = get!(hot.bytes) as usize;
+                freed.index = get!(hot.index);
+            }
+            Object::Bump => {
+                freed.bytes = self.bump.size(p);
+                freed.cache = CACHE_EARLY as u8;
+                freed.index = INDEX_EARLY;
+            }
+        }
+        Some(freed)
     }
 
     #[cold]

@@ -46,8 +46,33 @@ pub trait Platform: 'static {
     /// Asks that `Manager::thread_exit` be called when this thread ends.
     fn watch_thread_exit();
 
+    /// Whether allocations and frees are traced now (sequentially consistent).
+    fn tracing() -> bool {
+        false
+    }
+
+    /// Called before `freed` is freed, while tracing.
+    fn trace_free(freed: &Freed) {
+        let _ = freed;
+    }
+
     /// Ends the process with a message about the pointer `p`, which was freed or resized wrongly.
     fn misuse(what: Misuse, p: usize) -> !;
+}
+
+/// An object that is about to be freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Freed {
+    /// Its address.
+    pub p: usize,
+    /// Whom it is charged to.
+    pub index: u32,
+    /// Its bytes, as accounted.
+    pub bytes: usize,
+    /// Its class; `CACHE_LARGE` or `CACHE_EARLY` of `memledger_abi::trace` if it has none.
+    pub cache: u8,
+    /// It only changes its size.
+    pub resized: bool,
 }
 
 /// What became of [`Platform::move_pages`].

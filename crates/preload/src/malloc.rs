@@ -4,7 +4,7 @@ use crate::entries;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use mm::class::{MAX_SMALL, class_of_16};
-use mm::linux;
+use mm::linux::{self, Request};
 use mm::manager::MAX_REQUEST;
 
 /// What `malloc` aligns to, in bytes.
@@ -61,6 +61,7 @@ pub(crate) unsafe extern "C" fn malloc_at(size: usize, sp: usize, fp: usize) -> 
                 class,
                 || malloc_for_site(size, sp, fp),
                 || malloc_slow(size, sp, fp),
+                || malloc_traced(size, sp, fp),
             ),
             None => malloc_slow(size, sp, fp),
         }
@@ -84,7 +85,15 @@ unsafe extern "C" fn malloc_for_site(size: usize, sp: usize, fp: usize) -> *mut 
 #[inline(never)]
 unsafe extern "C" fn malloc_slow(size: usize, sp: usize, fp: usize) -> *mut u8 {
     // SAFETY: by the contract.
-    let p = unsafe { linux::allocate(rounded(size), sp, fp) };
+    let p = unsafe { linux::allocate(Request::plain(size, rounded(size)), sp, fp) };
+    if p.is_null() { out_of_memory() } else { p }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn malloc_traced(size: usize, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: by the contract.
+    let p = unsafe { linux::allocate_traced(size, rounded(size), 1, 0, sp, fp) };
     if p.is_null() { out_of_memory() } else { p }
 }
 
@@ -93,7 +102,8 @@ unsafe extern "C" fn calloc_at(n: usize, size: usize, sp: usize, fp: usize) -> *
         return out_of_memory();
     };
     // SAFETY: by the contract.
-    let p = unsafe { linux::allocate_zeroed(rounded(bytes), ALIGN, sp, fp) };
+    let p =
+        unsafe { linux::allocate_zeroed(Request::zeroed(bytes, rounded(bytes), ALIGN), sp, fp) };
     if p.is_null() { out_of_memory() } else { p }
 }
 
@@ -111,7 +121,7 @@ unsafe extern "C" fn realloc_at(p: *mut u8, size: usize, sp: usize, fp: usize) -
         if size > MAX_REQUEST {
             return out_of_memory();
         }
-        let q = linux::reallocate(p, rounded(size), ALIGN, sp, fp);
+        let q = linux::reallocate(p, Request::aligned(size, rounded(size), ALIGN), sp, fp);
         if q.is_null() { out_of_memory() } else { q }
     }
 }
@@ -134,7 +144,13 @@ unsafe extern "C" fn reallocarray_at(
 /// As [`malloc_at`]; `align` is a power of two.
 pub(crate) unsafe fn aligned_at(align: usize, size: usize, sp: usize, fp: usize) -> *mut u8 {
     // SAFETY: by the contract.
-    unsafe { linux::allocate_aligned(rounded(size), align.max(ALIGN), sp, fp) }
+    unsafe {
+        linux::allocate_aligned(
+            Request::aligned(size, rounded(size), align.max(ALIGN)),
+            sp,
+            fp,
+        )
+    }
 }
 
 unsafe extern "C" fn posix_memalign_at(

@@ -1,42 +1,87 @@
 //! What the global allocator and the C functions are made of. `sp` is the address of the stack word that holds the return
 //! address of the allocation function, `fp` the frame pointer register at its entry.
 
+use super::trace::{Request, allocate_traced, by_flags, reallocate_traced};
 use super::{MM, descriptor, init, sys, tls};
 use crate::ledger::CELLS_MAX;
 use crate::manager::PROFILING;
-use core::mem::size_of;
+use core::arch::asm;
+use core::mem::{offset_of, size_of};
 use core::sync::atomic::Ordering;
-use memledger_abi::{INDEX_UNTRACKED, MODE_NEVER};
+use memledger_abi::trace::SWITCH_ON;
+use memledger_abi::{Descriptor, INDEX_UNTRACKED, MODE_NEVER};
 
 /// `errno` for "out of memory".
 pub const ENOMEM: i32 = libc::ENOMEM;
 
-/// The index that needs no look at the stack; 0 = the site is charged.
+/// `INDEX_UNTRACKED`, so that the compiler does not load it ahead on the way where it is not wanted.
 #[inline(always)]
-fn tag() -> u32 {
-    if !PROFILING || descriptor::switch().load(Ordering::Relaxed) == 0 {
-        return INDEX_UNTRACKED;
-    }
-    alloc_tag::current()
-}
-
-/// Whom an allocation is charged to.
-#[inline(always)]
-fn index(sp: usize, fp: usize) -> u32 {
-    match tag() {
-        0 => site(sp, fp),
-        tag => tag,
-    }
+fn untracked() -> u32 {
+    let index;
+    // SAFETY: loads a constant.
+    unsafe {
+        asm!("mov {0:e}, {1}", out(reg) index, const INDEX_UNTRACKED, options(nomem, nostack))
+    };
+    index
 }
 
 #[inline(always)]
-fn site(sp: usize, fp: usize) -> u32 {
+fn not_on() -> Whom {
+    // SAFETY: as in `whom`.
+    unsafe {
+        asm!(
+            "cmp dword ptr [rip + {descriptor} + {at}], 0",
+            "jne {traced}",
+            descriptor = sym descriptor::DESCRIPTOR,
+            at = const offset_of!(Descriptor, mem_profiling),
+            traced = label { return Whom::Traced },
+            options(readonly, nostack),
+        );
+    }
+    Whom::Index(untracked())
+}
+
+/// Whom an allocation is charged to, as far as that needs no look at the stack.
+enum Whom {
+    Index(u32),
+    Site,
+    /// Nobody yet: the allocation is traced.
+    Traced,
+}
+
+#[inline(always)]
+fn whom() -> Whom {
+    if !PROFILING {
+        return Whom::Index(INDEX_UNTRACKED);
+    }
+    // One compare for three ways: written out, as the compiler makes two of it.
+    // SAFETY: reads an aligned word of the descriptor, which lives in the object that this code is linked into.
+    unsafe {
+        asm!(
+            "cmp dword ptr [rip + {descriptor} + {at}], {on}",
+            "jne {other}",
+            descriptor = sym descriptor::DESCRIPTOR,
+            at = const offset_of!(Descriptor, mem_profiling),
+            on = const SWITCH_ON,
+            other = label { return not_on() },
+            options(readonly, nostack),
+        );
+    }
+    match alloc_tag::current() {
+        0 => Whom::Site,
+        tag => Whom::Index(tag),
+    }
+}
+
+#[inline(always)]
+pub(super) fn site(sp: usize, fp: usize) -> u32 {
     // SAFETY: `sp` and `fp` are of this call; the bounds are this thread's.
     unsafe { alloc_tag::sites::site(sp, fp, &*tls::bounds()) }
 }
 
 /// The common case of an allocation, compact enough to need no stack frame: a slot of `class` from this thread's stack. If there is
-/// no tag, `no_tag` takes over, if there is no slot, `slow`: both allocate from scratch, and are called last.
+/// no tag, `no_tag` takes over, if there is no slot, `slow`, and `traced` if allocations are traced: all allocate from scratch, and
+/// are called last.
 ///
 /// # Safety
 /// `class` is below `CLASSES`.
@@ -45,13 +90,16 @@ pub unsafe fn allocate_fast(
     class: usize,
     no_tag: impl FnOnce() -> *mut u8,
     slow: impl FnOnce() -> *mut u8,
+    traced: impl FnOnce() -> *mut u8,
 ) -> *mut u8 {
-    match tag() {
-        0 => no_tag(),
-        tag => match MM.pop(class, tag) {
-            Some(p) => p.as_ptr(),
-            None => slow(),
-        },
+    let index = match whom() {
+        Whom::Site => return no_tag(),
+        Whom::Traced => return traced(),
+        Whom::Index(index) => index,
+    };
+    match MM.pop(class, index) {
+        Some(p) => p.as_ptr(),
+        None => slow(),
     }
 }
 
@@ -65,43 +113,54 @@ pub unsafe fn allocate_for_site(class: usize, sp: usize, fp: usize) -> *mut u8 {
         .map_or(core::ptr::null_mut(), |p| p.as_ptr())
 }
 
-/// `size` bytes, aligned to 8, and to 16 if `size` is a multiple of 16. Null: out of memory.
+/// `request` with the alignment that its class has: 8 bytes, and 16 if the size is a multiple of 16. Null: out of memory.
 ///
 /// # Safety
 /// `sp` and `fp` as the module says.
 #[inline(always)]
-pub unsafe fn allocate(size: usize, sp: usize, fp: usize) -> *mut u8 {
-    let p = MM.alloc(size, index(sp, fp));
-    if p.is_null() {
-        again(|i| MM.alloc(size, i), sp, fp)
-    } else {
-        p
-    }
+pub unsafe fn allocate(request: Request, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: by the contract.
+    unsafe { made(request, |r, i| MM.alloc(r.size, i), sp, fp) }
 }
 
-/// `size` bytes aligned to `align`, a power of two.
+/// `request`, aligned as it says, a power of two.
 ///
 /// # Safety
 /// As [`allocate`].
 #[inline(always)]
-pub unsafe fn allocate_aligned(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
-    let p = MM.alloc_aligned(size, align, index(sp, fp));
-    if p.is_null() {
-        again(|i| MM.alloc_aligned(size, align, i), sp, fp)
-    } else {
-        p
-    }
+pub unsafe fn allocate_aligned(request: Request, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: by the contract.
+    unsafe { made(request, |r, i| MM.alloc_aligned(r.size, r.align, i), sp, fp) }
 }
 
-/// `size` zeroed bytes aligned to `align`.
+/// `request` in zeroed memory.
 ///
 /// # Safety
 /// As [`allocate`].
 #[inline(always)]
-pub unsafe fn allocate_zeroed(size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
-    let p = MM.alloc_zeroed(size, align, index(sp, fp));
+pub unsafe fn allocate_zeroed(request: Request, sp: usize, fp: usize) -> *mut u8 {
+    // SAFETY: by the contract.
+    unsafe { made(request, |r, i| MM.alloc_zeroed(r.size, r.align, i), sp, fp) }
+}
+
+/// Allocates by `f`, which gets the index.
+///
+/// # Safety
+/// As [`allocate`].
+#[inline(always)]
+unsafe fn made(r: Request, f: impl Fn(&Request, u32) -> *mut u8, sp: usize, fp: usize) -> *mut u8 {
+    let index = match whom() {
+        Whom::Index(index) => index,
+        Whom::Site => site(sp, fp),
+        Whom::Traced => {
+            // SAFETY: by the contract.
+            return unsafe { allocate_traced(r.requested, r.size, r.align, r.flags, sp, fp) };
+        }
+    };
+    let p = f(&r, index);
     if p.is_null() {
-        again(|i| MM.alloc_zeroed(size, align, i), sp, fp)
+        // SAFETY: by the contract.
+        unsafe { again(r.requested, r.size, r.align, r.flags, sp, fp) }
     } else {
         p
     }
@@ -110,21 +169,42 @@ pub unsafe fn allocate_zeroed(size: usize, align: usize, sp: usize, fp: usize) -
 /// The first allocation of the process sets the runtime up; any other that failed has failed.
 #[cold]
 #[inline(never)]
-fn again(f: impl Fn(u32) -> *mut u8, sp: usize, fp: usize) -> *mut u8 {
+unsafe extern "C" fn again(
+    requested: usize,
+    size: usize,
+    align: usize,
+    flags: u8,
+    sp: usize,
+    fp: usize,
+) -> *mut u8 {
     if MM.ready() || !init() {
         return core::ptr::null_mut();
     }
-    f(index(sp, fp))
+    let index = match whom() {
+        Whom::Index(index) => index,
+        Whom::Site => site(sp, fp),
+        // SAFETY: by the contract.
+        Whom::Traced => return unsafe { allocate_traced(requested, size, align, flags, sp, fp) },
+    };
+    by_flags(size, align, flags, index)
 }
 
-/// Resizes; see [`crate::Manager::realloc`]. The result is charged to the caller, whether it moves or not.
+/// Resizes to `request`; see [`crate::Manager::realloc`]. The result is charged to the caller, whether it moves or not.
 ///
 /// # Safety
 /// `p` is a live object of this allocator; `sp` and `fp` as the module says.
 #[inline(always)]
-pub unsafe fn reallocate(p: *mut u8, size: usize, align: usize, sp: usize, fp: usize) -> *mut u8 {
+pub unsafe fn reallocate(p: *mut u8, request: Request, sp: usize, fp: usize) -> *mut u8 {
+    let index = match whom() {
+        Whom::Index(index) => index,
+        Whom::Site => site(sp, fp),
+        // SAFETY: by the contract.
+        Whom::Traced => unsafe {
+            return reallocate_traced(p, request.requested, request.size, request.align, sp, fp);
+        },
+    };
     // SAFETY: by the contract.
-    unsafe { MM.realloc(p as usize, size, align, index(sp, fp)) }
+    unsafe { MM.realloc(p as usize, request.size, request.align, index) }
 }
 
 /// Frees `p`; null and pointers from elsewhere are ignored.
@@ -178,13 +258,17 @@ pub fn set_enabled(on: bool) -> Result<(), SetError> {
     if descriptor::descriptor().mode & MODE_NEVER != 0 {
         return Err(SetError::Never);
     }
-    descriptor::switch().store(u32::from(on), Ordering::Relaxed);
+    if on {
+        descriptor::switch().fetch_or(SWITCH_ON, Ordering::Relaxed);
+    } else {
+        descriptor::switch().fetch_and(!SWITCH_ON, Ordering::Relaxed);
+    }
     Ok(())
 }
 
 /// Whether profiling is on.
 pub fn enabled() -> bool {
-    descriptor::switch().load(Ordering::Relaxed) != 0
+    descriptor::switch().load(Ordering::Relaxed) & SWITCH_ON != 0
 }
 
 /// Calls `f(index, bytes)` for each live object. Returns the slabs that could not be read, or `None` when there was no memory for the

@@ -5,6 +5,7 @@ use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, Ordering};
+use memledger_abi::trace::SWITCH_TRACE;
 use memledger_abi::{
     Descriptor, MAGIC, MODE_NEVER, ModuleRecord, ModuleTags, Node, SITE_BASE, TagRow, UNIT_SHIFT,
     VERSION, loss as losses,
@@ -137,7 +138,7 @@ pub(super) fn fill_entry_points() {
 }
 
 /// Publishes a manager that has been set up. The set-up lock is held.
-pub(super) fn fill(depth: u32, mode: u32, on: bool) {
+pub(super) fn fill(depth: u32, mode: u32, on: bool, trace: bool) {
     fill_entry_points();
     fill_sites();
     let d = DESCRIPTOR.0.get();
@@ -158,11 +159,15 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool) {
         let [mapped, nodes] = depot.meta_bytes_at();
         let tags = alloc_tag::runtime::table_bytes_address();
         (*d).meta_bytes_at = [MM.arena.meta_bytes.as_ptr() as u64, mapped, nodes, tags];
+        if mode & MODE_NEVER == 0 {
+            (*d).trace = super::trace::TRACER.address();
+        }
         set_pid();
         core::sync::atomic::fence(Ordering::Release);
         (&raw mut (*d).ready).write_volatile(1);
     }
-    switch().store(u32::from(on), Ordering::Relaxed);
+    let trace = if trace { SWITCH_TRACE } else { 0 };
+    switch().store(u32::from(on) | trace, Ordering::Relaxed);
 }
 
 /// Publishes the depot. The set-up lock is held, or this is the constructor.

@@ -39,7 +39,10 @@ fn init_slow() -> bool {
             }
             make_key();
             let mode = if never { MODE_NEVER } else { 0 };
-            descriptor::fill(settings.depth, mode, settings.mode == Mode::On && !never);
+            super::trace::configure(&settings);
+            let on = settings.mode == Mode::On && !never;
+            descriptor::fill(settings.depth, mode, on, settings.trace && !never);
+            MM.arena.route_frees();
             STATE.store(1, Ordering::Release);
         }
     }
@@ -135,6 +138,7 @@ fn make_key() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     MM.thread_exit();
+    super::trace::thread_exit();
 }
 
 pub(super) fn watch_thread_exit() {
@@ -159,6 +163,7 @@ extern "C" fn after_fork_child() {
     // SAFETY: a forked child has one thread, and `fork` was not called from inside a registration.
     unsafe { alloc_tag::runtime::after_fork() };
     descriptor::set_pid();
+    super::trace::after_fork();
 }
 
 /// Runs with the constructors of the object that holds this runtime.
@@ -169,6 +174,7 @@ extern "C" fn constructor() {
     if depth != 0 && alloc_tag::sites::init(depth) {
         descriptor::fill_sites();
     }
+    super::trace::find_cpu();
     // SAFETY: functions of this library, which is never unloaded.
     unsafe {
         libc::pthread_atfork(

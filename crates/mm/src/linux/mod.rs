@@ -17,6 +17,7 @@ mod platform;
 mod sums;
 mod sys;
 mod tls;
+mod trace;
 mod unload;
 
 pub use api::{
@@ -27,6 +28,7 @@ pub use descriptor::{address as descriptor_address, descriptor};
 pub use init::init;
 pub use platform::Linux;
 pub use sums::{Sums, sums};
+pub use trace::{Request, allocate_traced, set_tracing, tracing};
 
 use crate::Manager;
 

@@ -1,8 +1,8 @@
 //! [`Platform`] by system calls.
 
-use super::{init, misuse, sys, tls};
+use super::{init, misuse, sys, tls, trace};
 use crate::heap::ThreadSlot;
-use crate::platform::{Misuse, Moved, Platform};
+use crate::platform::{Freed, Misuse, Moved, Platform};
 use core::sync::atomic::AtomicU32;
 
 /// Linux on x86-64.
@@ -130,6 +130,15 @@ impl Platform for Linux {
 
     fn watch_thread_exit() {
         init::watch_thread_exit();
+    }
+
+    fn tracing() -> bool {
+        trace::tracing()
+    }
+
+    #[inline]
+    fn trace_free(freed: &Freed) {
+        trace::freed(freed);
     }
 
     fn misuse(what: Misuse, p: usize) -> ! {
