@@ -5,6 +5,7 @@
 //!
 //! - [`allocinfo`]: `/proc/allocinfo` versions 1.0 and 2.0, which is also what memledger itself prints; totals, sorting
 //!   and filtering of its rows.
+//! - [`kallsyms`]: `/proc/kallsyms`, names of code addresses of a kernel.
 //! - [`size`]: sizes as the kernel, `numfmt` and people write them.
 //! - [`trace`]: allocation traces of kernels and programs, and what they add up to.
 //!
@@ -13,5 +14,6 @@
 #![forbid(unsafe_code)]
 
 pub mod allocinfo;
+pub mod kallsyms;
 pub mod size;
 pub mod trace;
