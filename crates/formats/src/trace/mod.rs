@@ -11,6 +11,7 @@ mod event;
 mod merge;
 mod names;
 pub mod ring;
+mod text;
 
 pub use event::{
     ANY_NODE, Bad, Class, Event, Info, Item, Lost, NO_MIGRATE_TYPE, Op, Source, UNKNOWN_PTR, Unit,
@@ -18,3 +19,4 @@ pub use event::{
 };
 pub use merge::Merge;
 pub use names::{MAX_FRAMES, Names, Site, SiteId, StackId, WordId};
+pub use text::{MAX_LINE, Text};
