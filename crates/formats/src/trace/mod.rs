@@ -11,6 +11,8 @@ mod event;
 mod merge;
 mod names;
 pub mod ring;
+pub mod stats;
+mod symbols;
 mod text;
 
 pub use event::{
@@ -19,4 +21,5 @@ pub use event::{
 };
 pub use merge::Merge;
 pub use names::{MAX_FRAMES, Names, Site, SiteId, StackId, WordId};
+pub use symbols::Symbols;
 pub use text::{MAX_LINE, Text};
