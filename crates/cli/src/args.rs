@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Allocinfo(Allocinfo),
     /// Read or set the switches of a process
     Ctl(Ctl),
+    /// Report on traces of allocations
+    Trace(crate::trace::args::Trace),
     /// Print man pages or shell completions
     Generate(Generate),
 }

@@ -11,6 +11,7 @@ mod ctl;
 mod generate;
 mod output;
 mod run;
+mod trace;
 
 use clap::Parser;
 use std::io;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         args::Command::Run(run) => run::run(&run, colour),
         args::Command::Allocinfo(allocinfo) => allocinfo::run(&allocinfo, colour),
         args::Command::Ctl(ctl) => ctl::run(&ctl),
+        args::Command::Trace(trace) => trace::run(&trace),
         args::Command::Generate(generate) => generate::run(&generate),
     };
     match result {

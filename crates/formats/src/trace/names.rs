@@ -139,6 +139,15 @@ impl Names {
         self.words.len()
     }
 
+    /// The word whose index is this; none if there is none.
+    #[must_use]
+    pub fn nth_word(&self, index: usize) -> WordId {
+        match u32::try_from(index) {
+            Ok(n) if index < self.words.len() => WordId(n),
+            _ => WordId::NONE,
+        }
+    }
+
     /// Number of the call site at a code address; none for 0.
     pub fn address(&mut self, address: u64) -> SiteId {
         if address == 0 {
@@ -192,6 +201,15 @@ impl Names {
         self.sites.len()
     }
 
+    /// The site whose index is this; none if there is none.
+    #[must_use]
+    pub fn nth_site(&self, index: usize) -> SiteId {
+        match u32::try_from(index) {
+            Ok(n) if index < self.sites.len() => SiteId(n),
+            _ => SiteId::NONE,
+        }
+    }
+
     /// Number of a stack, whose innermost frame is first; none for the empty one. At most [`MAX_FRAMES`] are kept.
     pub fn stack(&mut self, frames: &[SiteId]) -> StackId {
         let frames = &frames[..frames.len().min(MAX_FRAMES)];
@@ -220,6 +238,15 @@ impl Names {
     #[must_use]
     pub fn stacks(&self) -> usize {
         self.stacks.len()
+    }
+
+    /// The stack whose index is this; none if there is none.
+    #[must_use]
+    pub fn nth_stack(&self, index: usize) -> StackId {
+        match u32::try_from(index) {
+            Ok(n) if index < self.stacks.len() => StackId(n),
+            _ => StackId::NONE,
+        }
     }
 }
 
