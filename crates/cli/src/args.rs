@@ -45,6 +45,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Show live memory by the lines that allocated it
     Allocinfo(Allocinfo),
+    /// Explain resident memory: live, pinned, cached, tables, other mappings
+    Rss(crate::page_owner::Rss),
+    /// Show who holds pages
+    PageOwner(crate::page_owner::PageOwner),
     /// Read or set the switches of a process
     Ctl(Ctl),
     /// Report on traces of allocations

@@ -10,6 +10,7 @@ mod args;
 mod ctl;
 mod generate;
 mod output;
+mod page_owner;
 mod run;
 mod trace;
 
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
     let result = match args.command {
         args::Command::Run(run) => run::run(&run, colour),
         args::Command::Allocinfo(allocinfo) => allocinfo::run(&allocinfo, colour),
+        args::Command::Rss(rss) => page_owner::rss::run(&rss, colour),
+        args::Command::PageOwner(owner) => page_owner::run(&owner, colour),
         args::Command::Ctl(ctl) => ctl::run(&ctl),
         args::Command::Trace(trace) => trace::run(&trace),
         args::Command::Generate(generate) => generate::run(&generate),

@@ -6,7 +6,8 @@ use anstyle::{AnsiColor, Style};
 use memledger_formats::allocinfo::{Row, Total};
 use memledger_formats::size;
 use memledger_inspect::{
-    self as inspect, Frame, Helpers, MergeBy, Snapshot, SymbolOptions, Symbolizer, Wrapper,
+    self as inspect, Frame, Helpers, MergeBy, Residency, Snapshot, SymbolOptions, Symbolizer,
+    Wrapper,
 };
 use serde_json::{Value, json};
 use std::fs::File;
@@ -90,6 +91,11 @@ impl Resolver {
             symbols: Symbolizer::new(options),
             helpers,
         })
+    }
+
+    /// Resident memory of a process.
+    pub(crate) fn residency(&mut self, pid: u32) -> Result<Residency> {
+        Ok(Residency::read(pid, &mut self.symbols, &self.helpers)?)
     }
 
     /// Rows of a snapshot, largest first; one for each stack if `stacks`. With them the wrappers that were guessed.

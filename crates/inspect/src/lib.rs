@@ -26,6 +26,7 @@
 //! Everything read from a process is taken as untrusted: sizes are capped, addresses and strides are checked.
 #![deny(unsafe_code)]
 
+mod blocks;
 pub mod control;
 mod decode;
 mod demangle;
@@ -42,18 +43,22 @@ pub mod mem;
 mod object_file;
 pub mod preflight;
 mod proc;
+mod residency;
 mod rows;
 mod scan;
+mod smaps;
 mod snapshot;
 mod symbols;
 mod view;
 
+pub use blocks::{Blocks, MigrateType, ORDERS};
 pub use error::{DeniedReason, Error, NoLedgerReason, Result};
 pub use guess::Wrapper;
 pub use helpers::Helpers;
 pub use mem::{Memory, ProcessMemory};
 pub use preflight::preflight;
 pub use proc::{Mapping, Process};
+pub use residency::{Arena, Others, Pin, Residency};
 pub use rows::{MergeBy, Report, Row, RowKind, report, rows, to_allocinfo};
 pub use snapshot::{Ledger, ModuleInfo, NodeInfo, Snapshot, Sum, TagInfo};
 pub use symbols::{Frame, SymbolOptions, Symbolizer};

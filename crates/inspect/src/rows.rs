@@ -6,7 +6,7 @@
 
 use crate::guess::{self, Wrapper};
 use crate::{Frame, Helpers, Ledger, Snapshot, Sum, Symbolizer};
-use memledger_abi::RESERVED_NAMES;
+use memledger_abi::{FIRST_TAG, INDEX_FOREIGN, RESERVED_NAMES};
 use memledger_formats::allocinfo;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -145,6 +145,48 @@ pub fn report(
     rows.sort_by_cached_key(|(r, _)| key(r));
     let rows = rows.into_iter().map(|(r, _)| r).collect();
     Report { rows, wrappers }
+}
+
+/// Calls `f` with (number of the ledger, index, row) for `indexes`, one list for each ledger; `bases` are the ledgers'
+/// `site_base`. Rows have no figures; an index that no table knows is charged to the reserved row for such.
+pub(crate) fn charge(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    helpers: &Helpers,
+    bases: &[u32],
+    indexes: &[Vec<u32>],
+    mut f: impl FnMut(usize, u32, Row),
+) {
+    let guess = helpers.guess() && needs_guess(snapshot, symbols, helpers);
+    let wrappers = match guess {
+        true => guess::wrappers(snapshot, symbols, helpers),
+        false => Vec::new(),
+    };
+    let mut roles = Roles::new(helpers, &wrappers);
+    for (i, ledger) in snapshot.ledgers.iter().enumerate() {
+        for &index in &indexes[i] {
+            let tag = index.checked_sub(FIRST_TAG).map(|t| t as usize);
+            let row = match index.checked_sub(bases[i]) {
+                Some(node) => {
+                    let frames = symbols.stack(snapshot, ledger, node);
+                    let (charged, guessed) = roles.charged(&frames);
+                    Row {
+                        guessed,
+                        ..site_row(frames, charged, Sum::default())
+                    }
+                }
+                None if tag.is_some_and(|t| t < ledger.tags.len()) => {
+                    tag_row(ledger, tag.unwrap_or(0), Sum::default())
+                }
+                None => {
+                    let known = RESERVED_NAMES.get(index as usize).filter(|n| !n.is_empty());
+                    let foreign = &RESERVED_NAMES[INDEX_FOREIGN as usize];
+                    reserved_row(Sum::default(), known.unwrap_or(foreign))
+                }
+            };
+            f(i, index, row);
+        }
+    }
 }
 
 /// Whether live memory would be charged to a function without a name. If not, all nodes need not be looked at.
