@@ -98,6 +98,11 @@ impl Resolver {
         Ok(Residency::read(pid, &mut self.symbols, &self.helpers)?)
     }
 
+    /// What each of `indexes` stands for.
+    pub(crate) fn sites(&mut self, snapshot: &Snapshot, indexes: &[u32]) -> Vec<inspect::Row> {
+        inspect::sites(snapshot, &mut self.symbols, &self.helpers, indexes)
+    }
+
     /// Rows of a snapshot, largest first; one for each stack if `stacks`. With them the wrappers that were guessed.
     pub(crate) fn entries(
         &mut self,

@@ -49,6 +49,7 @@ mod scan;
 mod smaps;
 mod snapshot;
 mod symbols;
+pub mod trace;
 mod view;
 
 pub use blocks::{Blocks, MigrateType, ORDERS};
@@ -59,6 +60,6 @@ pub use mem::{Memory, ProcessMemory};
 pub use preflight::preflight;
 pub use proc::{Mapping, Process};
 pub use residency::{Arena, Others, Pin, Residency};
-pub use rows::{MergeBy, Report, Row, RowKind, report, rows, to_allocinfo};
+pub use rows::{MergeBy, Report, Row, RowKind, report, rows, sites, to_allocinfo};
 pub use snapshot::{Ledger, ModuleInfo, NodeInfo, Snapshot, Sum, TagInfo};
 pub use symbols::{Frame, SymbolOptions, Symbolizer};

@@ -6,7 +6,7 @@
 
 use crate::guess::{self, Wrapper};
 use crate::{Frame, Helpers, Ledger, Snapshot, Sum, Symbolizer};
-use memledger_abi::{FIRST_TAG, INDEX_FOREIGN, RESERVED_NAMES};
+use memledger_abi::{FIRST_TAG, INDEX_FOREIGN, RESERVED_NAMES, SITE_BASE};
 use memledger_formats::allocinfo;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -83,6 +83,36 @@ pub fn rows(
     merge: MergeBy,
 ) -> Vec<Row> {
     report(snapshot, symbols, helpers, merge).rows
+}
+
+/// A row for each of `indexes`, in their order, with `calls` and `bytes` 0: whom they stand for. Of the first ledger.
+pub fn sites(
+    snapshot: &Snapshot,
+    symbols: &mut Symbolizer,
+    helpers: &Helpers,
+    indexes: &[u32],
+) -> Vec<Row> {
+    let Some(ledger) = snapshot.ledgers.first() else {
+        return Vec::new();
+    };
+    let mut roles = Roles::new(helpers, &[]);
+    let mut row = |index: u32| {
+        if let Some(node) = index.checked_sub(SITE_BASE) {
+            let frames = symbols.stack(snapshot, ledger, node);
+            let (charged, guessed) = roles.charged(&frames);
+            let row = site_row(frames, charged, Sum::default());
+            return Row { guessed, ..row };
+        }
+        let tag = index.checked_sub(FIRST_TAG).map(|i| i as usize);
+        match tag.filter(|&i| i < ledger.tags.len()) {
+            Some(i) => tag_row(ledger, i, Sum::default()),
+            None => {
+                let name = RESERVED_NAMES.get(index as usize).copied();
+                reserved_row(Sum::default(), name.unwrap_or("foreign"))
+            }
+        }
+    };
+    indexes.iter().map(|&index| row(index)).collect()
 }
 
 /// What a frame is to the choice of the one that is charged.

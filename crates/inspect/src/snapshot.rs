@@ -252,6 +252,29 @@ impl Snapshot {
         })
     }
 
+    /// Only the tables of one ledger, without its account: what explains the indexes of a trace. `None`: they cannot be read.
+    pub(crate) fn tables(mem: &dyn Memory, process: Process, found: &Found) -> Option<Self> {
+        let descriptor = find::check(mem, found.addr).ok()?;
+        let view = View::read(mem, &descriptor).ok()?;
+        let mut ledger = Ledger {
+            addr: found.addr,
+            reserved: vec![Sum::default(); 16],
+            ..Ledger::default()
+        };
+        ledger.set_head(&view);
+        ledger.nodes = read_nodes(mem, &view);
+        ledger.tags = read_tags(mem, &view);
+        ledger.modules = read_modules(mem, &view);
+        ledger.tag_sums = vec![Sum::default(); ledger.tags.len()];
+        Some(Snapshot {
+            process,
+            ledgers: vec![ledger],
+            total: Sum::default(),
+            time: SystemTime::now(),
+            read_time: Duration::ZERO,
+        })
+    }
+
     /// Counts of what was lost, summed over the ledgers, by `memledger_abi::loss`.
     pub fn losses(&self) -> [u64; 8] {
         std::array::from_fn(|i| {

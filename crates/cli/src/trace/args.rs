@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Report(Report),
     /// Look for events that contradict each other
     Check(Check),
+    #[command(flatten)]
+    Tracer(crate::tracer::Command),
 }
 
 /// Which traces.

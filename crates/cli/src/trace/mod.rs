@@ -20,6 +20,7 @@ pub(crate) fn run(trace: &args::Trace) -> Result<u8> {
     match &trace.command {
         Command::Report(report) => self::report(report),
         Command::Check(check) => self::check(check),
+        Command::Tracer(command) => crate::tracer::run(command),
     }
 }
 

@@ -86,6 +86,10 @@ pub(crate) fn sources(input: &Input) -> Result<Opened> {
     let mut decoder = None;
     let mut all: Vec<Box<dyn Source>> = Vec::new();
     for (index, path) in input.files.iter().enumerate() {
+        if crate::tracer::is_own(path) {
+            all.push(crate::tracer::source(path)?);
+            continue;
+        }
         let reader = open(path)?;
         if is_raw(path) {
             if decoder.is_none() {

@@ -5,11 +5,13 @@
 //! statistics are vectors. Losses are items of the stream: whoever sums up events cannot overlook them.
 //!
 //! - [`event`](Event), [`Names`]: the model
+//! - [`own`]: memledger's own file, written by `memledger trace record`
 //! - [`Merge`]: several sources in order of time, with one item of each in memory
 
 mod event;
 mod merge;
 mod names;
+pub mod own;
 pub mod ring;
 pub mod stats;
 mod symbols;
