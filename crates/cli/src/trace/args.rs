@@ -13,7 +13,7 @@ Examples:
 
 const NOTES: &str = "\
 Files: what tracefs prints in trace or trace_pipe, under any option; raw pages of per_cpu/cpuN/trace_pipe_raw (a name with \
-trace_pipe_raw in it, or --raw), all processors of one run together. Files may be packed with xz. Raw pages need the \
+trace_pipe_raw in it, or --raw), all processors of one run together; trace.dat of trace-cmd (versions 6 and 7); perf.data. Files may be packed with xz. Raw pages need the \
 descriptions in events/ (--events; default: events beside the file) and, for names, kallsyms and saved_cmdlines, which are \
 looked for beside the file too.
 

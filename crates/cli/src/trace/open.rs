@@ -2,10 +2,12 @@
 
 use super::args::Input;
 use crate::{Failure, Result};
+use memledger_formats::trace::dat::{PerfData, TraceDat, is_perf_data, is_trace_dat};
 use memledger_formats::trace::ring::{Decoder, Endian, EventFormat, PageFormat, RawCpu};
 use memledger_formats::trace::{Merge, Source, Symbols, Text};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,22 +24,71 @@ fn failure(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::Message(format!("{}: {error}", path.display()))
 }
 
-/// Opens a file; unpacks xz. - is standard input.
-fn open(path: &Path) -> Result<Box<dyn Read>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin()));
-    }
-    let mut file = File::open(path).map_err(|e| failure(path, e))?;
-    let mut start = [0; 6];
-    let n = read_some(&mut file, &mut start).map_err(|e| failure(path, e))?;
-    let whole = io::Cursor::new(start[..n].to_vec()).chain(file);
-    if start == *b"\xfd7zXZ\0" {
-        return Ok(Box::new(liblzma::read::XzDecoder::new_multi_decoder(whole)));
-    }
-    Ok(Box::new(whole))
+/// A file with a position of its own, for readers that read several places of one file.
+struct At {
+    file: Arc<File>,
+    at: u64,
 }
 
-fn read_some(file: &mut File, into: &mut [u8]) -> io::Result<usize> {
+impl Read for At {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read_at(into, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Seek for At {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (base, by) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::End(by) => (self.file.metadata()?.len(), by),
+            SeekFrom::Current(by) => (self.at, by),
+        };
+        let to = base.checked_add_signed(by);
+        self.at = to.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
+}
+
+/// The first bytes of a file, which tell its format.
+type Start = Vec<u8>;
+
+/// Opens a file; unpacks xz. - is standard input. Also its first bytes, unpacked.
+fn open(path: &Path) -> Result<(Start, Box<dyn Read>)> {
+    let mut reader: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(path).map_err(|e| failure(path, e))?),
+    };
+    loop {
+        let mut start = [0; 16];
+        let n = read_some(&mut *reader, &mut start).map_err(|e| failure(path, e))?;
+        let start = start[..n].to_vec();
+        let packed = start.starts_with(b"\xfd7zXZ\0");
+        let whole = io::Cursor::new(start.clone()).chain(reader);
+        if !packed {
+            return Ok((start, Box::new(whole)));
+        }
+        reader = Box::new(liblzma::read::XzDecoder::new_multi_decoder(whole));
+    }
+}
+
+/// The same as a file that can be read at any place: itself, or a copy without a name if it is packed or a pipe.
+fn seekable(path: &Path, mut reader: Box<dyn Read>) -> Result<Arc<File>> {
+    if path != Path::new("-") {
+        let file = File::open(path).map_err(|e| failure(path, e))?;
+        let mut start = [0; 10];
+        let plain = file.metadata().is_ok_and(|m| m.is_file());
+        if plain && file.read_exact_at(&mut start, 0).is_ok() && !start.starts_with(b"\xfd7zXZ") {
+            return Ok(Arc::new(file));
+        }
+    }
+    let mut copy = tempfile::tempfile()?;
+    io::copy(&mut reader, &mut copy).map_err(|e| failure(path, e))?;
+    Ok(Arc::new(copy))
+}
+
+fn read_some(file: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
     let mut n = 0;
     while n < into.len() {
         match file.read(&mut into[n..])? {
@@ -52,6 +103,7 @@ fn read_some(file: &mut File, into: &mut [u8]) -> io::Result<usize> {
 fn side_text(path: &Path) -> Result<String> {
     let mut text = Vec::new();
     open(path)?
+        .1
         .take(SIDE_FILE)
         .read_to_end(&mut text)
         .map_err(|e| failure(path, e))?;
@@ -79,7 +131,7 @@ pub(crate) fn sources(input: &Input) -> Result<Opened> {
         folder,
         &["kallsyms", "kallsyms.txt", "kallsyms.txt.xz"],
     );
-    let symbols = match symbols {
+    let mut symbols = match symbols {
         Some(path) => Symbols::parse(&side_text(&path)?),
         None => Symbols::default(),
     };
@@ -90,8 +142,28 @@ pub(crate) fn sources(input: &Input) -> Result<Opened> {
             all.push(crate::tracer::source(path)?);
             continue;
         }
-        let reader = open(path)?;
-        if is_raw(path) {
+        let (start, reader) = open(path)?;
+        if is_trace_dat(&start) {
+            let file = seekable(path, reader)?;
+            let open = || {
+                Ok(At {
+                    file: file.clone(),
+                    at: 0,
+                })
+            };
+            let dat = TraceDat::open(open).map_err(|e| failure(path, e))?;
+            own_symbols(&mut symbols, dat.symbols);
+            all.extend(
+                dat.cpus
+                    .into_iter()
+                    .map(|cpu| Box::new(cpu) as Box<dyn Source>),
+            );
+        } else if is_perf_data(&start) {
+            let file = seekable(path, reader)?;
+            let perf = PerfData::open(At { file, at: 0 }).map_err(|e| failure(path, e))?;
+            own_symbols(&mut symbols, perf.symbols().clone());
+            all.push(Box::new(perf));
+        } else if is_raw(path) {
             if decoder.is_none() {
                 decoder = Some(describe(input, folder)?);
             }
@@ -121,6 +193,13 @@ pub(crate) fn sources(input: &Input) -> Result<Opened> {
         source: Merge::new(all),
         symbols,
     })
+}
+
+/// Symbols inside a recording, unless others were found.
+fn own_symbols(symbols: &mut Symbols, own: Symbols) {
+    if symbols.is_empty() {
+        *symbols = own;
+    }
 }
 
 /// A text that stops when it is none: the start of a binary file would be one bad line after the other.

@@ -54,6 +54,53 @@ fn merge(rows: impl Iterator<Item = (String, Counts)>) -> Vec<Row> {
 /// The row of pages that have no call site in the trace.
 const PAGES: &str = "(pages: no call site)";
 
+/// Functions that hand out pages for others: their caller is the call site.
+const PAGE_HELPERS: [&str; 8] = [
+    "trace_event_raw_event_mm_page",
+    "alloc_pages",
+    "__alloc_pages",
+    "alloc_frozen_pages",
+    "__alloc_frozen_pages",
+    "folio_alloc",
+    "__folio_alloc",
+    "vma_alloc_folio",
+];
+
+/// Rows by call site. Pages have none in their events, but in their stacks.
+fn sites(stats: &Stats, labels: Labels) -> impl Iterator<Item = (String, Counts)> {
+    let mut out = Vec::new();
+    let names = labels.names;
+    let mut by_stack = Counts::default();
+    for (i, counts) in stats
+        .page_stacks
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.allocs > 0)
+    {
+        let frames = names.frames(names.nth_stack(i));
+        let helper = |name: &str| {
+            PAGE_HELPERS
+                .iter()
+                .any(|h| name.starts_with(h) || name.starts_with("get_free_pages"))
+        };
+        let site = frames
+            .iter()
+            .map(|f| labels.site(*f))
+            .find(|name| !helper(name));
+        out.push((site.unwrap_or_else(|| PAGES.to_owned()), *counts));
+        by_stack.add(counts);
+    }
+    for (i, counts) in stats.sites.iter().enumerate().filter(|(_, c)| c.allocs > 0) {
+        let id = names.nth_site(i);
+        if id.is_none() {
+            out.push((PAGES.to_owned(), counts.without(&by_stack)));
+        } else {
+            out.push((labels.site(id), *counts));
+        }
+    }
+    out.into_iter()
+}
+
 /// Rows of a view; empty for views that are no table of sums.
 pub(crate) fn rows(view: View, stats: &Stats, labels: Labels) -> Vec<Row> {
     let names = labels.names;
@@ -66,22 +113,7 @@ pub(crate) fn rows(view: View, stats: &Stats, labels: Labels) -> Vec<Row> {
         merge(all.into_iter())
     };
     match view {
-        View::Site => merge(
-            stats
-                .sites
-                .iter()
-                .enumerate()
-                .filter(|(_, c)| c.allocs > 0)
-                .map(|(i, c)| {
-                    let id = names.nth_site(i);
-                    let name = if id.is_none() {
-                        PAGES.to_owned()
-                    } else {
-                        labels.site(id)
-                    };
-                    (name, *c)
-                }),
-        ),
+        View::Site => merge(sites(stats, labels)),
         View::Cache => words(&stats.caches),
         View::Flags => words(&stats.flags),
         View::Task => merge(

@@ -8,6 +8,7 @@
 //! - [`own`]: memledger's own file, written by `memledger trace record`
 //! - [`Merge`]: several sources in order of time, with one item of each in memory
 
+pub mod dat;
 mod event;
 mod merge;
 mod names;

@@ -373,7 +373,7 @@ fn values(mut rest: &[u8], event: &mut Event, page_size: u64, names: &mut Names)
         match key {
             b"call_site" => (event.site, has_site) = (site(value, names), true),
             b"ptr" if !pages => {
-                event.ptr = if value == b"(null)" {
+                event.ptr = if value == b"(null)" || value == b"(nil)" {
                     0
                 } else {
                     hex(value).unwrap_or(UNKNOWN_PTR)

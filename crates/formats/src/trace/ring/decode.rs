@@ -195,6 +195,13 @@ impl Decoder {
         self.comms.insert(pid, name.to_owned());
     }
 
+    /// A task starts with the name of the one that made it.
+    pub fn fork(&mut self, pid: i32, parent: i32) {
+        if let Some(name) = self.comms.get(&parent).cloned() {
+            self.comms.insert(pid, name);
+        }
+    }
+
     /// Names of tasks from `saved_cmdlines`, or the like: lines of a number and a name.
     pub fn comms(&mut self, text: &str) {
         for line in text.lines() {
@@ -312,7 +319,8 @@ impl Decoder {
 
     fn stack(&self, plan: &Plan, record: &[u8], names: &mut Names) -> Record {
         let start = plan.ptr.offset;
-        if plan.ptr.size == 0 || record.len() < start {
+        // The array has no size of its own where its length is open.
+        if start == 0 || record.len() < start {
             return Record::Short;
         }
         let mut frames: Vec<SiteId> = Vec::new();

@@ -71,6 +71,21 @@ impl Counts {
         self.longest = self.longest.max(other.longest);
     }
 
+    /// What is left without a part of it.
+    #[must_use]
+    pub fn without(&self, part: &Counts) -> Counts {
+        Counts {
+            allocs: self.allocs.saturating_sub(part.allocs),
+            requested: self.requested.saturating_sub(part.requested),
+            given: self.given.saturating_sub(part.given),
+            frees: self.frees.saturating_sub(part.frees),
+            freed: self.freed.saturating_sub(part.freed),
+            splits: self.splits.saturating_sub(part.splits),
+            cross_cpu: self.cross_cpu.saturating_sub(part.cross_cpu),
+            longest: self.longest,
+        }
+    }
+
     #[inline]
     fn alloc(&mut self, event: &Event) {
         self.allocs += 1;
@@ -127,6 +142,8 @@ pub struct Stats {
     pub flags: Vec<Counts>,
     /// By stack, a [`StackId`](super::StackId).
     pub stacks: Vec<Counts>,
+    /// Pages by stack, as their events have no call site.
+    pub page_stacks: Vec<Counts>,
     /// By task.
     pub tasks: FxHashMap<(i32, WordId), Counts>,
     /// By migrate type of pages.
@@ -190,6 +207,7 @@ impl Stats {
             caches: Vec::new(),
             flags: Vec::new(),
             stacks: Vec::new(),
+            page_stacks: Vec::new(),
             tasks: FxHashMap::default(),
             migrate: [Counts::default(); 7],
             comm_sites: FxHashMap::default(),
@@ -273,6 +291,9 @@ impl Stats {
         match live.stack.is_none() {
             true => f(self.comm_sites.entry((live.comm, live.site)).or_default()),
             false => f(row(&mut self.stacks, live.stack.index())),
+        }
+        if live.class == Class::Pages && !live.stack.is_none() {
+            f(row(&mut self.page_stacks, live.stack.index()));
         }
         if let Some(behind) = live.behind {
             f(&mut self.behind[usize::from(behind)]);
@@ -406,15 +427,7 @@ impl Stats {
     pub fn together(&self) -> Counts {
         let mut all = Counts::default();
         self.classes.iter().for_each(|c| all.add(c));
-        for behind in &self.behind {
-            all.allocs = all.allocs.saturating_sub(behind.allocs);
-            all.requested = all.requested.saturating_sub(behind.requested);
-            all.given = all.given.saturating_sub(behind.given);
-            all.frees = all.frees.saturating_sub(behind.frees);
-            all.freed = all.freed.saturating_sub(behind.freed);
-            all.splits = all.splits.saturating_sub(behind.splits);
-            all.cross_cpu = all.cross_cpu.saturating_sub(behind.cross_cpu);
-        }
+        self.behind.iter().for_each(|b| all = all.without(b));
         all
     }
 
