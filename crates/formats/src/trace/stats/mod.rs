@@ -277,6 +277,12 @@ impl Stats {
     fn rows(&mut self, live: &Live, mut f: impl FnMut(&mut Counts)) {
         f(row(&mut self.sites, live.site.index()));
         f(&mut self.classes[live.class as usize]);
+        if let Some(behind) = live.behind {
+            f(&mut self.behind[usize::from(behind)]);
+        }
+        if live.class == Class::Pages && !live.stack.is_none() {
+            f(row(&mut self.page_stacks, live.stack.index()));
+        }
         if !self.options.detail {
             return;
         }
@@ -291,12 +297,6 @@ impl Stats {
         match live.stack.is_none() {
             true => f(self.comm_sites.entry((live.comm, live.site)).or_default()),
             false => f(row(&mut self.stacks, live.stack.index())),
-        }
-        if live.class == Class::Pages && !live.stack.is_none() {
-            f(row(&mut self.page_stacks, live.stack.index()));
-        }
-        if let Some(behind) = live.behind {
-            f(&mut self.behind[usize::from(behind)]);
         }
     }
 
