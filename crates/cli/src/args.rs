@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Ctl(Ctl),
     /// Report on traces of allocations
     Trace(crate::trace::args::Trace),
+    /// Watch allocations of the running kernel
+    Kernel(crate::kernel::args::Kernel),
     /// Print man pages or shell completions
     Generate(Generate),
 }
@@ -390,6 +392,7 @@ mod tests {
             ALLOCINFO_EXAMPLES,
             CTL_EXAMPLES,
             GENERATE_EXAMPLES,
+            crate::kernel::args::EXAMPLES,
         ]
         .iter()
         .flat_map(|text| text.lines())

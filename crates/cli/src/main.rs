@@ -9,6 +9,7 @@ mod allocinfo;
 mod args;
 mod ctl;
 mod generate;
+mod kernel;
 mod output;
 mod page_owner;
 mod run;
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
     if let Some(code) = run::launch::shim() {
         return ExitCode::from(code);
     }
+    if let Some(code) = kernel::keep() {
+        return ExitCode::from(code);
+    }
     let args = args::Args::parse();
     let colour = args.color;
     let result = match args.command {
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
         args::Command::PageOwner(owner) => page_owner::run(&owner, colour),
         args::Command::Ctl(ctl) => ctl::run(&ctl),
         args::Command::Trace(trace) => trace::run(&trace),
+        args::Command::Kernel(kernel) => kernel::run(&kernel),
         args::Command::Generate(generate) => generate::run(&generate),
     };
     match result {
