@@ -26,6 +26,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod owner;
 pub mod trace;
 
 use core::mem::{offset_of, size_of};
@@ -192,8 +193,10 @@ pub struct Descriptor {
     pub current_tag_offset: i64,
     /// Address of the [`trace::TraceControl`]; 0 = this runtime cannot trace.
     pub trace: u64,
+    /// Address of the [`owner::OwnerControl`]; 0 = this runtime has no page owner.
+    pub owner: u64,
     /// Unused, 0.
-    pub reserved1: [u64; 5],
+    pub reserved1: [u64; 4],
 }
 
 /// What a module passes to [`Descriptor::register`].

@@ -1,4 +1,4 @@
-//! The `MEMLEDGER` environment variable: `0|1|never[,compressed][,depth=N][,trace=on][,trace_size=N][,trace_mode=overwrite|stop][,trace_stat=on]`.
+//! The `MEMLEDGER` environment variable: `0|1|never[,compressed][,depth=N][,page_owner=on][,trace=on][,trace_size=N][,trace_mode=overwrite|stop][,trace_stat=on]`.
 //!
 //! The first word is that of the kernel's `sysctl.vm.mem_profiling=` boot parameter and takes the words of its `kstrtobool`
 //! (whole words here, of either case). The rest is a list in any order. Parsed from bytes, without allocation, because it
@@ -29,6 +29,8 @@ pub struct Settings {
     pub compressed: bool,
     /// Frames kept of a site: `1..=MAX_DEPTH`.
     pub depth: u32,
+    /// Keep a record of who took each run of pages.
+    pub page_owner: bool,
     /// Trace from the first allocation on.
     pub trace: bool,
     /// Bytes of a thread's ring of events; 0 = not said.
@@ -46,6 +48,8 @@ pub enum SettingsError<'a> {
     Unknown(&'a [u8]),
     /// The number of `depth=` is not in `1..=MAX_DEPTH`.
     Depth(&'a [u8]),
+    /// `page_owner=` with another value than on or off.
+    PageOwner(&'a [u8]),
     /// A word of the tracer with another value than it can have.
     Trace(&'a [u8]),
 }
@@ -56,6 +60,7 @@ impl SettingsError<'_> {
         match self {
             SettingsError::Unknown(word)
             | SettingsError::Depth(word)
+            | SettingsError::PageOwner(word)
             | SettingsError::Trace(word) => word,
         }
     }
@@ -68,8 +73,11 @@ impl core::fmt::Display for SettingsError<'_> {
             SettingsError::Unknown(_) => {
                 write!(
                     f,
-                    "MEMLEDGER: unknown word '{word}' (known: 0, 1, never, compressed, depth=N, trace=, trace_size=, trace_mode=, trace_stat=)"
+                    "MEMLEDGER: unknown word '{word}' (known: 0, 1, never, compressed, depth=N, page_owner=, trace=, trace_size=, trace_mode=, trace_stat=)"
                 )
+            }
+            SettingsError::PageOwner(_) => {
+                write!(f, "MEMLEDGER: '{word}': page_owner=on|off")
             }
             SettingsError::Trace(_) => write!(
                 f,
@@ -97,6 +105,7 @@ impl Settings {
         mode: Mode::On,
         compressed: false,
         depth: 4,
+        page_owner: false,
         trace: false,
         trace_size: 0,
         trace_stop: false,
@@ -121,6 +130,8 @@ impl Settings {
                 settings.mode = mode;
             } else if let Some(number) = word.strip_prefix(b"depth=") {
                 settings.depth = depth(number).ok_or(SettingsError::Depth(word))?;
+            } else if let Some(value) = word.strip_prefix(b"page_owner=") {
+                settings.page_owner = switch(value).ok_or(SettingsError::PageOwner(word))?;
             } else if word.starts_with(b"trace") {
                 settings.trace_word(word)?;
             } else if word == b"compressed" {
@@ -328,7 +339,7 @@ mod tests {
         let text = SettingsError::Unknown(b"a\nb\xff").to_string();
         assert_eq!(
             text,
-            r"MEMLEDGER: unknown word 'a\nb\xff' (known: 0, 1, never, compressed, depth=N, trace=, trace_size=, trace_mode=, trace_stat=)"
+            r"MEMLEDGER: unknown word 'a\nb\xff' (known: 0, 1, never, compressed, depth=N, page_owner=, trace=, trace_size=, trace_mode=, trace_stat=)"
         );
     }
 }

@@ -224,6 +224,163 @@ fn fragmentation(pid: &str, slabs: i64) {
     assert!(blocks.parse::<i64>().unwrap() >= slabs / 32, "{text}");
 }
 
+const PAGES: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *kept[8];
+__attribute__((noinline)) static void *buffer(void) { char *p = malloc(1 << 20); memset(p, 1, 1 << 20); __asm__ volatile(""); return p; }
+__attribute__((noinline)) static void *zeroed(void) { char *p = calloc(1, 200000); __asm__ volatile(""); return p; }
+__attribute__((noinline)) static void dropped(void) { char *volatile p = malloc(3 << 20); p[0] = 1; free(p); __asm__ volatile(""); }
+static void *work(void *x) { dropped(); for (int i = 0; i < 7; i++) kept[i] = buffer(); kept[7] = zeroed(); dropped(); return x; }
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, 0, work, 0);
+    pthread_setname_np(t, "pages,) ts 1");
+    pthread_join(t, 0);
+    printf("%d\n", getpid());
+    fflush(stdout);
+    pause();
+}
+"#;
+
+/// Records of a dump: (order, head line, second line, the rest).
+fn records(dump: &str) -> Vec<(u32, &str, &str, Vec<&str>)> {
+    let record = |r| {
+        let mut lines = str::lines(r);
+        let (head, pfn) = (lines.next().unwrap(), lines.next().unwrap());
+        let order = head.strip_prefix("Page allocated via order ").unwrap();
+        let order = order.split(',').next().unwrap().parse().unwrap();
+        (order, head, pfn, lines.collect())
+    };
+    dump.split_terminator("\n\n").map(record).collect()
+}
+
+#[test]
+fn who_took_the_pages() {
+    let Some(lib) = library() else { return };
+    let (source, program) = (temporary("pages.c"), temporary("pages"));
+    std::fs::write(&source, PAGES).unwrap();
+    let cc = Command::new("cc")
+        .args(["-g", "-O1", "-pthread", "-o"])
+        .args([&program, &source])
+        .status();
+    if !cc.is_ok_and(|s| s.success()) {
+        eprintln!("skipped: no C compiler");
+        return;
+    }
+    let start = |setting: &str| {
+        let child = Command::new(&program)
+            .env("LD_PRELOAD", &lib)
+            .env("MEMLEDGER", setting)
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut live = Live(child.unwrap());
+        live.line();
+        live
+    };
+    let off = start("1");
+    let (code, _, err) = output(&["page-owner", "dump", "-p", &off.pid()]);
+    assert_eq!(code, 2);
+    assert!(err.contains("MEMLEDGER=page_owner=on"), "{err}");
+    let live = start("page_owner=on");
+    let pid = live.pid();
+    let (code, dump, err) = output(&["page-owner", "dump", "-p", &pid]);
+    assert_eq!(code, 0, "{err}");
+    let all = records(&dump);
+    let of = |func: &str| -> Vec<_> {
+        let first = format!(" {func}+0x");
+        all.iter()
+            .filter(|r| r.3.iter().any(|l| l.starts_with(&first)))
+            .collect()
+    };
+    let pages = |rs: &[&(u32, &str, &str, Vec<&str>)]| rs.iter().map(|r| 1u64 << r.0).sum::<u64>();
+    let buffers = of("buffer");
+    assert_eq!(pages(&buffers), 7 * 256, "{dump}");
+    // 200,000 bytes are 49 pages, in four units of 16.
+    let zeroed = of("zeroed");
+    assert_eq!(pages(&zeroed), 64);
+    assert!(zeroed[0].1.contains("mask 0xdc0(GFP_KERNEL|__GFP_ZERO)"));
+    assert!(of("dropped").is_empty());
+    let (head, pfn, stack) = (buffers[0].1, buffers[0].2, &buffers[0].3);
+    assert!(head.contains(&format!("tgid {pid} (")), "{head}");
+    assert!(!head.contains(&format!("pid {pid}, tgid")), "{head}");
+    assert!(pfn.contains(" type Movable Block ") && pfn.ends_with("Flags 0x0(node=0|zone=0)"));
+    assert!(stack[0].starts_with(" buffer+0x") && stack[1].starts_with(" work+0x"));
+    assert!(stack.len() <= 16);
+    // In order of page, aligned, each once.
+    let number = |r: &(u32, &str, &str, Vec<&str>)| {
+        let hex =
+            r.2.strip_prefix("PFN 0x")
+                .unwrap()
+                .split(' ')
+                .next()
+                .unwrap();
+        u64::from_str_radix(hex, 16).unwrap()
+    };
+    for pair in all.windows(2) {
+        let (a, b) = (number(&pair[0]), number(&pair[1]));
+        assert!(a + (1 << pair[0].0) <= b && a % (1 << pair[0].0) == 0);
+    }
+    assert!(all[0].3[0].starts_with(" register_early_stack") && all[0].1.ends_with("ts 0 ns"));
+    assert!(err.contains("256 early pages"), "{err}");
+    let middle = number(&all[all.len() / 2]);
+    let (_, tail, _) = output(&[
+        "page-owner",
+        "dump",
+        "-p",
+        &pid,
+        "--seek",
+        &format!("{middle:#x}"),
+    ]);
+    assert_eq!(records(&tail).len(), all.len() - all.len() / 2);
+    counts(&pid, &all.iter().collect::<Vec<_>>());
+    let (_, free, _) = output(&["page-owner", "dump", "-p", &pid, "--last-free"]);
+    // The first buffer stands where the first dropped object was.
+    let (_, last) = free.split_once("page last free ts ").unwrap();
+    assert!(last.contains(" dropped+0x"), "{last}");
+    let _ = std::fs::remove_file(source);
+    let _ = std::fs::remove_file(program);
+}
+
+/// The three files about stacks agree with the dump.
+fn counts(pid: &str, all: &[&(u32, &str, &str, Vec<&str>)]) {
+    let early = |r: &&&(u32, &str, &str, Vec<&str>)| r.3[0].starts_with(" register_early");
+    let pages = |r: &&(u32, &str, &str, Vec<&str>)| 1u64 << r.0;
+    let owned: u64 = all.iter().filter(|r| !early(r)).map(pages).sum();
+    let numbers = |text: &str| -> Vec<u64> {
+        let n = |l: &str| l.strip_prefix("nr_base_pages: ")?.parse().ok();
+        text.lines().filter_map(n).collect()
+    };
+    let (_, stacks, _) = output(&["page-owner", "stacks", "-p", pid]);
+    let (_, handles, _) = output(&["page-owner", "handles", "-p", pid]);
+    assert_eq!(numbers(&stacks).iter().sum::<u64>(), owned);
+    assert_eq!(numbers(&stacks), numbers(&handles));
+    let (_, many, _) = output(&[
+        "page-owner",
+        "stacks",
+        "-p",
+        pid,
+        "--count-threshold",
+        "0x100",
+    ]);
+    let want: Vec<u64> = numbers(&stacks).into_iter().filter(|&n| n >= 256).collect();
+    assert_eq!(numbers(&many), want);
+    let (_, both, _) = output(&["page-owner", "stacks-handles", "-p", pid]);
+    // Also stacks that have nothing any more.
+    assert!(both.contains(" dropped+0x") && !both.contains("nr_base_pages"));
+    let handle = |text: &str| text.lines().filter(|l| l.starts_with("handle: ")).count();
+    assert!(handle(&both) > handle(&handles));
+    let args = ["page-owner", "dump", "-p", pid, "--filter", "mode=handle"];
+    let (_, dump, _) = output(&args);
+    assert_eq!(handle(&dump), all.len());
+    assert!(!dump.contains("+0x"));
+    let args = ["page-owner", "dump", "-p", pid, "--filter", "nid=1"];
+    assert_eq!(output(&args).1, "");
+}
+
 #[test]
 fn python_program_with_holes() {
     let Some(lib) = library() else { return };

@@ -162,6 +162,7 @@ pub(crate) fn descriptor(b: &[u8]) -> Descriptor {
         current_tag_offset: l(offset_of!(D, current_tag_offset)).cast_signed(),
         trace: l(offset_of!(D, trace)),
         reserved0: 0,
+        owner: l(offset_of!(D, owner)),
         reserved1: Default::default(),
         reserved2: 0,
         reserved3: 0,

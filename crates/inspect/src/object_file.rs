@@ -135,6 +135,18 @@ impl ObjectFile {
 
     /// The linker name of the function that holds `addr`.
     fn symbol(&self, addr: u64) -> Option<&str> {
+        let (at, len) = self.find(addr)?.name;
+        self.names.get(at as usize..at as usize + len as usize)
+    }
+
+    /// Start and size of the function that holds `addr`, by its symbol, else by the unwind tables.
+    pub(crate) fn extent(&self, addr: u64) -> Option<(u64, u64)> {
+        let symbol = self.find(addr).filter(|s| s.size > 0);
+        let symbol = symbol.map(|s| (s.start, s.size));
+        symbol.or_else(|| self.bounds(addr).map(|b| (b.0, b.1 - b.0)))
+    }
+
+    fn find(&self, addr: u64) -> Option<&Symbol> {
         let end = self.symbols.partition_point(|s| s.start <= addr);
         // Functions do not nest, but aliases of other sizes may share a start.
         let covers =
@@ -146,13 +158,10 @@ impl ObjectFile {
             return None;
         }
         // Of several at one address the first is the best.
-        let best = near
-            .iter()
+        near.iter()
             .filter(|o| o.start == s.start)
             .find(covers)
-            .unwrap_or(s);
-        let (at, len) = (best.name.0 as usize, best.name.1 as usize);
-        self.names.get(at..at + len)
+            .or(Some(s))
     }
 
     /// Start and end of the function that holds `addr`, as the unwind tables have it.

@@ -83,6 +83,17 @@ struct FrameKey {
     addr: u64,
 }
 
+/// Where in which function a return address is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FunctionAt {
+    /// Demangled name.
+    pub name: Option<String>,
+    /// Offset of the return address in the function, and the function's size, in bytes.
+    pub extent: Option<(u64, u64)>,
+    /// File name of the shared object; `None` for the executable.
+    pub module: Option<String>,
+}
+
 /// Resolves addresses; keeps object files and addresses, so keep it over several snapshots.
 #[derive(Debug, Default)]
 pub struct Symbolizer {
@@ -155,6 +166,29 @@ impl Symbolizer {
         let frames: Rc<[Rc<Frame>]> = raw.into_iter().map(frame).collect();
         self.frames.insert(key, frames.clone());
         frames
+    }
+
+    /// The function that a node's call is in, inlined ones not expanded, with the offset of the return address in it.
+    pub fn function_at(
+        &mut self,
+        snapshot: &Snapshot,
+        ledger: &Ledger,
+        node: &NodeInfo,
+    ) -> FunctionAt {
+        let (key, bias, place) = identify(snapshot, ledger, node);
+        let addr = node.ra.wrapping_sub(1).wrapping_sub(bias);
+        let object = self.object(snapshot, &key, &place);
+        let short = key
+            .path
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned());
+        FunctionAt {
+            name: object.function(addr).name,
+            extent: object
+                .extent(addr)
+                .map(|(start, size)| (addr + 1 - start, size)),
+            module: short.filter(|_| !place.is_exe),
+        }
     }
 
     /// The function of one node's call, without lines; with the address in its object's terms.

@@ -327,6 +327,11 @@ impl<P: Platform> Arena<P> {
         self.free_bytes.load(Ordering::Relaxed) != 0
     }
 
+    /// Units that address space is reserved for.
+    pub fn reserved(&self) -> usize {
+        self.reserved_units.load(Ordering::Relaxed)
+    }
+
     /// The hot record of a unit below [`Arena::unit_count`].
     #[inline(always)]
     pub fn hot(&self, u: u32) -> &'static Unit {

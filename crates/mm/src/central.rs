@@ -5,7 +5,7 @@ use crate::arena::Arena;
 use crate::class::{batch_of_class, units_of_class};
 use crate::heap::Entry;
 use crate::lock::Lock;
-use crate::platform::Platform;
+use crate::platform::{Platform, RunTaken};
 use crate::slab;
 use crate::unit::{get, set};
 use core::cell::UnsafeCell;
@@ -109,6 +109,15 @@ impl<P: Platform> Central<P> {
                     let Some(run) = arena.take(units_of_class(class), 1, false, nested) else {
                         break;
                     };
+                    P::run_taken(
+                        RunTaken {
+                            first: run.first,
+                            units: units_of_class(class),
+                            large: false,
+                            zero: false,
+                        },
+                        nested,
+                    );
                     arena.populate(run, units_of_class(class));
                     slab::create(arena, run.first, run.clean, class, cell);
                     first = run.first;
@@ -230,6 +239,7 @@ fn release_slab<P: Platform>(arena: &Arena<P>, class: usize, inner: &mut Inner, 
     let n = units_of_class(class);
     unlink(arena, inner, first);
     inner.empty -= 1;
+    P::run_given(first, false);
     arena.forget(first, n);
     arena.give(first, n, false);
 }

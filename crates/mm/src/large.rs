@@ -6,7 +6,7 @@
 
 use crate::arena::{UNIT, ZERO_CLEAN};
 use crate::manager::{MAX_REQUEST, Manager};
-use crate::platform::{Misuse, Moved, Platform};
+use crate::platform::{Misuse, Moved, Platform, RunTaken};
 use crate::unit::{get, set};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
@@ -36,7 +36,17 @@ impl<P: Platform> Manager<P> {
         // SAFETY: this thread's slot.
         let nested = unsafe { (&raw const (*thread).busy).read_volatile() != 0 };
         let run = self.guarded(nested, || {
-            self.arena.take(n, align_units.max(1), zero, nested)
+            let run = self.arena.take(n, align_units.max(1), zero, nested)?;
+            P::run_taken(
+                RunTaken {
+                    first: run.first,
+                    units: n,
+                    large: true,
+                    zero,
+                },
+                nested,
+            );
+            Some(run)
         });
         let Some(run) = run else {
             if !nested {
@@ -80,7 +90,10 @@ impl<P: Platform> Manager<P> {
         self.arena.forget(first, 1);
         // SAFETY: this thread's slot.
         let nested = unsafe { (&raw const (*P::thread()).busy).read_volatile() != 0 };
-        self.guarded(nested, || self.arena.give(first, n, nested));
+        self.guarded(nested, || {
+            P::run_given(first, nested);
+            self.arena.give(first, n, nested)
+        });
     }
 
     /// Resizes in place, if possible.

@@ -56,6 +56,14 @@ pub trait Platform: 'static {
         let _ = freed;
     }
 
+    /// A run was taken for a slab or a large object. `nested`: by a signal handler inside the manager.
+    #[inline(always)]
+    fn run_taken(_run: RunTaken, _nested: bool) {}
+
+    /// The run that begins at unit `first` is about to be given back.
+    #[inline(always)]
+    fn run_given(_first: u32, _nested: bool) {}
+
     /// Ends the process with a message about the pointer `p`, which was freed or resized wrongly.
     fn misuse(what: Misuse, p: usize) -> !;
 }
@@ -73,6 +81,19 @@ pub struct Freed {
     pub cache: u8,
     /// It only changes its size.
     pub resized: bool,
+}
+
+/// A run of units that was taken, for the page owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunTaken {
+    /// First unit.
+    pub first: u32,
+    /// Units.
+    pub units: u32,
+    /// A large object, not a slab.
+    pub large: bool,
+    /// It was asked for zeroed.
+    pub zero: bool,
 }
 
 /// What became of [`Platform::move_pages`].

@@ -1,5 +1,6 @@
 //! `memledger page-owner` and `memledger rss`: who holds pages, and what resident memory is for.
 
+mod dump;
 mod pinned;
 pub(crate) mod rss;
 
@@ -27,6 +28,14 @@ pub(crate) struct PageOwner {
 enum Command {
     /// Rank lines by the free memory that their few live objects keep from going back
     Pinned(Pinned),
+    /// Each block of pages with who took it, as /sys/kernel/debug/page_owner
+    Dump(Dump),
+    /// Stacks with their pages, as show_stacks
+    Stacks(Stacks),
+    /// Handles of stacks with their pages, as show_handles
+    Handles(Stacks),
+    /// All stacks with their handles, as show_stacks_handles
+    StacksHandles(Pid),
     /// Free runs of a process by order, as /proc/buddyinfo
     Buddyinfo(Pid),
     /// The same by migrate type, and blocks by type, as /proc/pagetypeinfo
@@ -39,6 +48,39 @@ pub(crate) struct Pid {
     /// The process
     #[arg(long, short, value_name = "PID")]
     pid: u32,
+}
+
+const DUMP_NOTES: &str = "\
+The process must have been started with MEMLEDGER=page_owner=on. A run of pages is shown in blocks of 2^order pages, as the \
+kernel counts them; PFN is the virtual address divided by 4096. Runs taken before the page owner was ready are early: \
+register_early_stack, no flags, time 0. What was taken by a signal handler inside the allocator has register_dummy_stack, \
+what has no stack register_failure_stack; a line on stderr counts them.";
+
+/// `memledger page-owner dump`.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = DUMP_NOTES)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    process: Pid,
+    /// What to print of stacks: mode=stack, mode=handle or mode=stack_handle; nid=LIST for nodes (all is on node 0)
+    #[arg(long, short, value_name = "WORD", value_parser = dump::filter)]
+    filter: Vec<dump::Filter>,
+    /// Start at this page frame number (0x for hexadecimal)
+    #[arg(long, value_name = "PFN", value_parser = dump::number, default_value = "0")]
+    seek: u64,
+    /// Show who gave the pages back before, too
+    #[arg(long)]
+    last_free: bool,
+}
+
+/// `memledger page-owner stacks` and `handles`.
+#[derive(Debug, Clone, Copy, ClapArgs)]
+pub(crate) struct Stacks {
+    #[command(flatten)]
+    process: Pid,
+    /// Leave out stacks with fewer pages (0x for hexadecimal)
+    #[arg(long, value_name = "N", value_parser = dump::number, default_value = "0")]
+    count_threshold: u64,
 }
 
 const PINNED_NOTES: &str = "\
@@ -101,6 +143,10 @@ pub(crate) struct Rss {
 pub(crate) fn run(args: &PageOwner, colour: Colour) -> Result<u8> {
     match &args.command {
         Command::Pinned(pinned) => pinned::run(pinned, colour),
+        Command::Dump(args) => dump::run(args),
+        Command::Stacks(s) => dump::stacks(s.process.pid, true, false, s.count_threshold),
+        Command::Handles(s) => dump::stacks(s.process.pid, false, true, s.count_threshold),
+        Command::StacksHandles(p) => dump::stacks(p.pid, true, true, 0),
         Command::Buddyinfo(p) => text(p.pid, |r| r.blocks.buddyinfo()),
         Command::Pagetypeinfo(p) => text(p.pid, |r| r.blocks.pagetypeinfo()),
     }

@@ -54,7 +54,8 @@ pub(super) static DESCRIPTOR: Published = Published(UnsafeCell::new(Descriptor {
     unregister: 0,
     current_tag_offset: 0,
     trace: 0,
-    reserved1: [0; 5],
+    owner: 0,
+    reserved1: [0; 4],
 }));
 
 // The note: name, type, and the distance from its content to the descriptor.
@@ -161,6 +162,7 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool, trace: bool) {
         (*d).meta_bytes_at = [MM.arena.meta_bytes.as_ptr() as u64, mapped, nodes, tags];
         if mode & MODE_NEVER == 0 {
             (*d).trace = super::trace::TRACER.address();
+            (*d).owner = super::owner::OWNER.address();
         }
         set_pid();
         core::sync::atomic::fence(Ordering::Release);

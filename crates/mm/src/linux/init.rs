@@ -39,6 +39,9 @@ fn init_slow() -> bool {
             }
             make_key();
             let mode = if never { MODE_NEVER } else { 0 };
+            if settings.page_owner && !never && !super::owner::start() {
+                warn(&[b"MEMLEDGER: no memory for page_owner; it is off"]);
+            }
             super::trace::configure(&settings);
             let on = settings.mode == Mode::On && !never;
             descriptor::fill(settings.depth, mode, on, settings.trace && !never);

@@ -13,6 +13,7 @@ mod descriptor;
 pub mod hooks;
 mod init;
 mod misuse;
+mod owner;
 mod platform;
 mod sums;
 mod sys;

@@ -1,9 +1,10 @@
 //! [`Platform`] by system calls.
 
-use super::{init, misuse, sys, tls, trace};
+use super::{init, misuse, owner, sys, tls, trace};
 use crate::heap::ThreadSlot;
-use crate::platform::{Freed, Misuse, Moved, Platform};
+use crate::platform::{Freed, Misuse, Moved, Platform, RunTaken};
 use core::sync::atomic::AtomicU32;
+use memledger_abi::owner::{MASK_KERNEL, MASK_ZERO};
 
 /// Linux on x86-64.
 pub struct Linux;
@@ -139,6 +140,26 @@ impl Platform for Linux {
     #[inline]
     fn trace_free(freed: &Freed) {
         trace::freed(freed);
+    }
+
+    #[inline(always)]
+    fn run_taken(run: RunTaken, nested: bool) {
+        if owner::OWNER.on() {
+            let taken = page_owner::Taken {
+                first: run.first,
+                units: run.units,
+                mask: if run.zero { MASK_ZERO } else { MASK_KERNEL },
+                migrate: u8::from(run.large),
+            };
+            owner::taken(taken, nested);
+        }
+    }
+
+    #[inline(always)]
+    fn run_given(first: u32, nested: bool) {
+        if owner::OWNER.on() {
+            owner::given(first, nested);
+        }
     }
 
     fn misuse(what: Misuse, p: usize) -> ! {
