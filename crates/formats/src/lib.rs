@@ -6,6 +6,7 @@
 //! - [`allocinfo`]: `/proc/allocinfo` versions 1.0 and 2.0, which is also what memledger itself prints; totals, sorting
 //!   and filtering of its rows.
 //! - [`kallsyms`]: `/proc/kallsyms`, names of code addresses of a kernel.
+//! - [`page_owner`]: `/sys/kernel/debug/page_owner` and the files of `page_owner_stacks`.
 //! - [`size`]: sizes as the kernel, `numfmt` and people write them.
 //! - [`trace`]: allocation traces of kernels and programs, and what they add up to.
 //!
@@ -15,5 +16,6 @@
 
 pub mod allocinfo;
 pub mod kallsyms;
+pub mod page_owner;
 pub mod size;
 pub mod trace;
