@@ -1,51 +1,31 @@
-//! `memledger allocinfo`: rows of a process, a file or the kernel, selected, sorted and printed.
+//! `memledger allocinfo`: rows of a process, a core file, saved text or the kernel, selected, sorted and printed.
 
 use crate::args::{Allocinfo, Colour};
 use crate::output::{
-    Entry, Resolver, Table, Target, counted, guess_note, row_json, total_json, wrappers_json,
+    Table, Target, core_json, counted, guess_note, row_json, total_json, wrappers_json,
 };
+use crate::source::{Input, report_bad};
 use crate::{Failure, Result};
-use memledger_abi::loss;
-use memledger_formats::allocinfo::{self as format, BadLine, Total, Version};
-use memledger_inspect::{Snapshot, Wrapper};
+use memledger_formats::allocinfo::{self as format, Total, Version};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 /// Rows of a table if nothing else is said.
 const TABLE_ROWS: usize = 20;
-/// Bad lines that are shown in full.
-const BAD_LINES: usize = 20;
-
-/// What was read.
-#[derive(Debug, Default)]
-struct Input {
-    entries: Vec<Entry>,
-    version: Option<Version>,
-    bad: Vec<BadLine>,
-    /// It comes from a kernel, which counts slab memory twice.
-    kernel: bool,
-    /// What was lost, one line each.
-    notes: Vec<String>,
-    /// Functions that were guessed to be allocator wrappers.
-    wrappers: Vec<Wrapper>,
-    /// Findings beside the bad lines.
-    lost: bool,
-}
 
 /// Reads and prints.
 pub(crate) fn run(args: &Allocinfo, colour: Colour) -> Result<u8> {
+    let source = args.source.source();
     if args.raw
         && args.sort.is_none()
         && args.top.is_none()
         && args.filter.is_empty()
-        && let Some(reader) = text_source(args)?
+        && let Some(reader) = source.open_text()?
     {
         return copy(reader);
     }
-    let mut input = read(args)?;
-    let findings = input.lost || !input.bad.is_empty();
+    let mut input = source.read(&args.symbols, args.frames)?;
+    let findings = input.findings();
     report_bad(&input.bad);
     let all: Total = input.entries.iter().map(|entry| &entry.row).collect();
     let net = input
@@ -62,46 +42,6 @@ pub(crate) fn run(args: &Allocinfo, colour: Colour) -> Result<u8> {
     }
     target.out.flush()?;
     Ok(u8::from(findings))
-}
-
-/// Opens the text to read; `None` if a process was asked for.
-fn text_source(args: &Allocinfo) -> Result<Option<Box<dyn BufRead>>> {
-    let source = &args.source;
-    if source.kernel || source.kernel_file.is_some() {
-        let path = source
-            .kernel_file
-            .as_deref()
-            .unwrap_or(Path::new("/proc/allocinfo"));
-        return Ok(Some(Box::new(open_kernel(path)?)));
-    }
-    match &source.file {
-        None => Ok(None),
-        Some(path) if path.as_os_str() == "-" => Ok(Some(Box::new(BufReader::new(io::stdin())))),
-        Some(path) => {
-            let file = File::open(path).and_then(|file| match file.metadata()?.is_dir() {
-                true => Err(io::Error::from(ErrorKind::IsADirectory)),
-                false => Ok(file),
-            });
-            let file =
-                file.map_err(|error| Failure::Message(format!("{}: {error}", path.display())))?;
-            Ok(Some(Box::new(BufReader::with_capacity(1 << 16, file))))
-        }
-    }
-}
-
-fn open_kernel(path: &Path) -> Result<BufReader<File>> {
-    File::open(path).map(|file| BufReader::with_capacity(1 << 16, file)).map_err(|error| {
-        let what = match error.kind() {
-            ErrorKind::NotFound => {
-                "not there: the kernel needs CONFIG_MEM_ALLOC_PROFILING (Linux 6.10 or later) and to be booted with \
-                 sysctl.vm.mem_profiling=1"
-                    .to_owned()
-            }
-            ErrorKind::PermissionDenied => "permission denied: only root may read it (sudo)".to_owned(),
-            _ => error.to_string(),
-        };
-        Failure::Message(format!("{}: {what}", path.display()))
-    })
 }
 
 /// Passes text through unchanged while it is parsed.
@@ -130,83 +70,6 @@ impl<R: Read, W: Write> Read for Tee<R, W> {
         let count = self.reader.read(buf)?;
         self.out.write_all(&buf[..count])?;
         Ok(count)
-    }
-}
-
-fn read(args: &Allocinfo) -> Result<Input> {
-    if let Some(pid) = args.source.pid {
-        return read_process(args, pid);
-    }
-    let reader =
-        text_source(args)?.ok_or_else(|| Failure::Message("nothing to read".to_owned()))?;
-    let text = format::read(reader)?;
-    let kernel = args.source.kernel
-        || args.source.kernel_file.is_some()
-        || text.rows.iter().any(format::is_backing);
-    Ok(Input {
-        entries: text.rows.into_iter().map(Entry::from).collect(),
-        version: text.version,
-        bad: text.bad,
-        kernel,
-        ..Input::default()
-    })
-}
-
-fn read_process(args: &Allocinfo, pid: u32) -> Result<Input> {
-    let snapshot = Snapshot::read(pid)?;
-    let (entries, wrappers) = Resolver::new(&args.symbols)?.entries(&snapshot, args.frames);
-    let notes = notes(&snapshot);
-    Ok(Input {
-        entries,
-        version: Some(Version::V2_0),
-        lost: snapshot.torn_units() > 0,
-        notes,
-        wrappers,
-        ..Input::default()
-    })
-}
-
-/// What stands next to the numbers of a snapshot: what was lost, that profiling is off, and what memledger itself takes.
-pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
-    let mut notes = Vec::new();
-    let losses: Vec<String> = named_losses(snapshot)
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
-    if !losses.is_empty() {
-        notes.push(format!("lost: {}", losses.join(", ")));
-    }
-    match snapshot.torn_units() {
-        0 => {}
-        torn => notes.push(format!(
-            "{} kept changing while they were read, and are not in the sums",
-            counted(i64::try_from(torn).unwrap_or(i64::MAX), "unit")
-        )),
-    }
-    if snapshot.ledgers.iter().any(|ledger| ledger.never) {
-        notes.push("profiling is disabled for good (MEMLEDGER=never)".to_owned());
-    } else if !snapshot.enabled() {
-        notes.push("profiling is off: memory allocated since then is not accounted".to_owned());
-    }
-    notes
-}
-
-/// Counts of losses that are not 0, by name.
-pub(crate) fn named_losses(snapshot: &Snapshot) -> impl Iterator<Item = (&'static str, u64)> {
-    loss::NAMES
-        .into_iter()
-        .zip(snapshot.losses())
-        .filter(|(name, count)| *count > 0 && !name.is_empty())
-}
-
-fn report_bad(bad: &[BadLine]) {
-    for line in bad.iter().take(BAD_LINES) {
-        eprintln!("memledger: {line}");
-    }
-    if bad.len() > BAD_LINES {
-        eprintln!(
-            "memledger: {} more lines could not be parsed",
-            bad.len() - BAD_LINES
-        );
     }
 }
 
@@ -356,6 +219,9 @@ fn json_out(
         "notes": input.notes,
         "bad_lines": bad,
     });
+    if let Some(core) = &input.core {
+        value["core"] = core_json(core);
+    }
     if let Some(kernel) = net {
         value["kernel_total"] = json!({
             "gross": total_json(&kernel.gross),

@@ -1,5 +1,6 @@
 //! What can be typed. Help, man pages and completions are all generated from these definitions.
 
+use crate::source;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use memledger_formats::allocinfo::{Filter, SortSpec, SpecError};
 use std::ffi::OsString;
@@ -155,6 +156,9 @@ pub(crate) struct Symbols {
     /// Do not guess which functions of stripped programs are allocator helpers
     #[arg(long)]
     pub(crate) no_guess: bool,
+    /// Look for the program's own files below DIR first, a copy of the root of its file system
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sysroot: Option<PathBuf>,
     /// Look for separate debug files here too
     #[arg(long, value_name = "DIR")]
     pub(crate) debug_dir: Vec<PathBuf>,
@@ -163,6 +167,7 @@ pub(crate) struct Symbols {
 const ALLOCINFO_EXAMPLES: &str = "\
 Examples:
   memledger allocinfo -p 1234 --top 10 --frames
+  memledger allocinfo --core core.1234          what a process that died held
   memledger allocinfo -p 1234 --filter module=libsqlite3 --filter min-size=64K
   sudo memledger allocinfo --kernel --sort -calls
   memledger allocinfo saved.txt --sort module,-bytes --json
@@ -232,6 +237,9 @@ pub(crate) struct Source {
     /// Read the ledger of a running process
     #[arg(long, short, value_name = "PID")]
     pub(crate) pid: Option<u32>,
+    /// Read the ledger of a process that is gone from its core file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) core: Option<PathBuf>,
     /// Read the kernel's /proc/allocinfo
     #[arg(long)]
     pub(crate) kernel: bool,
@@ -241,6 +249,27 @@ pub(crate) struct Source {
     /// Saved text in the kernel's form; - = standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+}
+
+impl Source {
+    /// The one that was named.
+    pub(crate) fn source(&self) -> source::Source {
+        match self {
+            Source { pid: Some(pid), .. } => source::Source::Process(*pid),
+            Source {
+                core: Some(path), ..
+            } => source::Source::Core(path.clone()),
+            Source {
+                kernel_file: Some(path),
+                ..
+            } => source::Source::KernelFile(path.clone()),
+            Source {
+                file: Some(path), ..
+            } => source::Source::Text(path.clone()),
+            // One of them is required.
+            _ => source::Source::Kernel,
+        }
+    }
 }
 
 /// Reads one `--filter`; the kernel's words for sizes may be written with a dash.

@@ -13,6 +13,7 @@ mod kernel;
 mod output;
 mod page_owner;
 mod run;
+mod source;
 mod trace;
 mod tracer;
 

@@ -6,8 +6,8 @@ use anstyle::{AnsiColor, Style};
 use memledger_formats::allocinfo::{Row, Total};
 use memledger_formats::size;
 use memledger_inspect::{
-    self as inspect, Frame, Helpers, MergeBy, Residency, Snapshot, SymbolOptions, Symbolizer,
-    Wrapper,
+    self as inspect, CoreInfo, Frame, Helpers, MergeBy, Residency, Snapshot, SymbolOptions,
+    Symbolizer, Wrapper,
 };
 use serde_json::{Value, json};
 use std::fs::File;
@@ -32,9 +32,15 @@ pub(crate) struct Entry {
     pub(crate) guessed: bool,
 }
 
+/// The word at the end of the row of a module that was unloaded, as `memledger_inspect::to_allocinfo` sets it.
+fn is_unloaded(extra: &(String, String)) -> bool {
+    extra.0 == "unloaded" && extra.1 == "yes"
+}
+
 impl From<Row> for Entry {
     fn from(row: Row) -> Self {
         Entry {
+            unloaded: row.extra.iter().any(is_unloaded),
             row,
             ..Entry::default()
         }
@@ -44,16 +50,7 @@ impl From<Row> for Entry {
 impl From<inspect::Row> for Entry {
     fn from(row: inspect::Row) -> Self {
         Entry {
-            row: Row {
-                bytes: i64::try_from(row.bytes).unwrap_or(i64::MAX),
-                calls: row.calls,
-                file: row.file,
-                line: row.line,
-                module: row.module,
-                func: row.func,
-                accurate: row.accurate,
-                extra: Vec::new(),
-            },
+            row: inspect::to_allocinfo(&row),
             frames: row.frames,
             charged: row.charged,
             unloaded: !row.loaded,
@@ -85,6 +82,7 @@ impl Resolver {
         helpers.set_guess(!options.no_guess);
         let options = SymbolOptions {
             debug_dirs: options.debug_dir.clone(),
+            sysroot: options.sysroot.clone(),
             ..SymbolOptions::default()
         };
         Ok(Resolver {
@@ -275,6 +273,7 @@ impl Table {
         parts.extend(
             row.extra
                 .iter()
+                .filter(|extra| !is_unloaded(extra))
                 .map(|(key, value)| clean(&format!("{key}:{value}"))),
         );
         if entry.unloaded {
@@ -374,12 +373,13 @@ pub(crate) fn row_json(entry: &Entry, depth: Option<usize>) -> Value {
     let Value::Object(map) = &mut value else {
         return value;
     };
-    if !row.extra.is_empty() {
-        let extra: serde_json::Map<String, Value> = row
-            .extra
-            .iter()
-            .map(|(key, text)| (key.clone(), Value::from(text.clone())))
-            .collect();
+    let extra: serde_json::Map<String, Value> = row
+        .extra
+        .iter()
+        .filter(|extra| !is_unloaded(extra))
+        .map(|(key, text)| (key.clone(), Value::from(text.clone())))
+        .collect();
+    if !extra.is_empty() {
         map.insert("extra".to_owned(), extra.into());
     }
     if let Some(id) = &entry.build_id {
@@ -431,6 +431,19 @@ pub(crate) fn wrappers_json(wrappers: &[Wrapper]) -> Value {
         })
     };
     wrappers.iter().map(one).collect()
+}
+
+/// What a core file tells of itself, as JSON.
+pub(crate) fn core_json(core: &CoreInfo) -> Value {
+    json!({
+        "pid": core.pid,
+        "comm": core.comm,
+        "args": core.args,
+        "signal": core.signal,
+        "size": core.size,
+        "missing": core.truncated(),
+        "unverified": core.unverified,
+    })
 }
 
 /// A sum as JSON.

@@ -88,6 +88,11 @@ pub enum Error {
         /// Which value.
         what: &'static str,
     },
+    /// A core file that cannot be used.
+    Core {
+        /// What is wrong with it, as a line.
+        what: String,
+    },
     /// Another failure of the system.
     Io {
         /// What was tried.
@@ -98,6 +103,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// The process that it is about, if any; 0 is that of a core file.
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Error::NoSuchProcess { pid }
+            | Error::Denied { pid, .. }
+            | Error::NoLedger { pid, .. }
+            | Error::WrongVersion { pid, .. }
+            | Error::NotReady { pid }
+            | Error::Dying { pid }
+            | Error::Never { pid }
+            | Error::Corrupt { pid, .. } => Some(*pid),
+            Error::Core { .. } | Error::Io { .. } => None,
+        }
+    }
+
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
         Error::Io {
             what: what.into(),
@@ -147,33 +167,49 @@ impl fmt::Display for NoLedgerReason {
     }
 }
 
+/// `process PID: `; nothing for a core file (pid 0), whose path is for the caller to say.
+struct Who(u32);
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            pid => write!(f, "process {pid}: "),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = Who(self.pid().unwrap_or(0));
         match self {
-            Error::NoSuchProcess { pid } => write!(f, "process {pid}: no such process"),
-            Error::Denied { pid, reason } => {
-                write!(f, "process {pid}: permission denied: {reason}")
+            Error::NoSuchProcess { .. } => write!(f, "{who}no such process"),
+            Error::Denied { reason, .. } => {
+                write!(f, "{who}permission denied: {reason}")
             }
-            Error::NoLedger { pid, reason } => write!(f, "process {pid}: no ledger: {reason}"),
-            Error::WrongVersion { pid, found } => write!(
+            Error::NoLedger { reason, .. } => write!(f, "{who}no ledger: {reason}"),
+            Error::WrongVersion { found, .. } => write!(
                 f,
-                "process {pid}: its ledger has layout version {found}, this program reads {}; use the memledger it was started with",
+                "{who}its ledger has layout version {found}, this program reads {}; use the memledger it was started with",
                 memledger_abi::VERSION
             ),
-            Error::NotReady { pid } => write!(
-                f,
-                "process {pid}: its ledger is not initialised yet; try again"
-            ),
-            Error::Dying { pid } => write!(f, "process {pid}: it is exiting, its memory is gone"),
-            Error::Never { pid } => {
+            Error::NotReady { pid: 0 } => {
+                f.write_str("the process ended before its ledger was initialised")
+            }
+            Error::NotReady { .. } => {
+                write!(f, "{who}its ledger is not initialised yet; try again")
+            }
+            Error::Dying { .. } => write!(f, "{who}it is exiting, its memory is gone"),
+            Error::Never { .. } => {
                 write!(
                     f,
-                    "process {pid}: started with MEMLEDGER=never: there is no ledger and nothing to switch"
+                    "{who}started with MEMLEDGER=never: there is no ledger and nothing to switch"
                 )
             }
-            Error::Corrupt { pid, what } => {
-                write!(f, "process {pid}: its ledger makes no sense ({what})")
+            Error::Corrupt { what, .. } => {
+                write!(f, "{who}its ledger makes no sense ({what})")
             }
+            Error::Core { what } => f.write_str(what),
             Error::Io { what, source } => write!(f, "{what}: {source}"),
         }
     }

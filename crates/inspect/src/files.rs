@@ -23,6 +23,8 @@ pub(crate) struct ObjectKey {
 pub(crate) struct Place {
     /// `/proc/PID`, if the process is still there.
     pub(crate) proc_dir: Option<PathBuf>,
+    /// Where a copy of the process's files is.
+    pub(crate) sysroot: Option<PathBuf>,
     /// It is the executable.
     pub(crate) is_exe: bool,
     /// Address range of its first mapping.
@@ -96,11 +98,19 @@ pub(crate) fn locate(key: &ObjectKey, place: &Place) -> Option<(PathBuf, Info)> 
             candidates.push(dir.join("cwd").join(&key.path));
         }
     }
-    candidates.push(key.path.clone());
+    candidates.extend(below_sysroot(place.sysroot.as_deref(), &key.path));
     candidates.into_iter().find_map(|path| {
         let info = info(&path)?;
         (key.build_id.is_empty() || info.build_id == key.build_id).then_some((path, info))
     })
+}
+
+/// Where to look for a file: below `sysroot` if there is one, then as it is.
+pub(crate) fn below_sysroot(sysroot: Option<&Path>, path: &Path) -> Vec<PathBuf> {
+    let first = sysroot
+        .filter(|_| path.is_absolute())
+        .map(|root| below(root, path));
+    first.into_iter().chain([path.to_owned()]).collect()
 }
 
 /// `path` below another root.
@@ -126,17 +136,18 @@ pub(crate) fn debug_file(
     // Only a name: what points elsewhere is not followed.
     let name = name.file_name()?;
     let real = fs::canonicalize(&key.path).unwrap_or_else(|_| key.path.clone());
-    let parent = real.parent()?;
-    let mut candidates = vec![parent.join(name), parent.join(".debug").join(name)];
-    if let Some(dir) = &place.proc_dir {
-        let root = dir.join("root");
-        candidates = candidates
-            .iter()
-            .map(|c| below(&root, c))
-            .chain(candidates.clone())
-            .collect();
+    // A link here need not be one in the process's own root.
+    let mut parents = vec![real.parent()?, key.path.parent()?];
+    parents.dedup();
+    let own_root = place.proc_dir.as_ref().map(|dir| dir.join("root"));
+    let mut candidates = Vec::new();
+    for parent in parents {
+        let near = [parent.join(name), parent.join(".debug").join(name)];
+        let others = own_root.iter().chain(&place.sysroot);
+        candidates.extend(others.flat_map(|root| near.iter().map(|c| below(root, c))));
+        candidates.extend(near.iter().cloned());
+        candidates.extend(roots.iter().map(|d| below(d, parent).join(name)));
     }
-    candidates.extend(roots.iter().map(|d| below(d, parent).join(name)));
     candidates.into_iter().find_map(|path| {
         let found = self::info(&path)?;
         let same = if id.is_empty() || found.build_id.is_empty() {
@@ -156,6 +167,7 @@ fn debug_dirs(place: &Place, dirs: &[PathBuf]) -> Vec<PathBuf> {
     if let Some(dir) = &place.proc_dir {
         out.push(below(&dir.join("root"), system));
     }
+    out.extend(place.sysroot.iter().map(|root| below(root, system)));
     out
 }
 

@@ -143,8 +143,36 @@ fn bias(base: u64, segments: &[Segment]) -> Option<u64> {
     Some(base.wrapping_sub(first.vaddr.wrapping_sub(first.offset)))
 }
 
-/// Adds the descriptor addresses that the notes at address `at` give.
-fn scan_notes(notes: &[u8], at: u64, align: u64, addrs: &mut Vec<u64>) {
+/// GNU build-id of the object mapped at `base`, from its notes in memory; `None` if it has none or it cannot be read.
+pub(crate) fn build_id(mem: &dyn Memory, base: u64) -> Option<Vec<u8>> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let mut header = [0; EHDR_SIZE];
+    mem.read(base, &mut header).ok()?;
+    let segments = segments(mem, base, &header);
+    let bias = bias(base, &segments)?;
+    let notes = segments
+        .iter()
+        .filter(|s| s.kind == PT_NOTE && s.memsz <= MAX_NOTES);
+    for s in notes {
+        let mut bytes = vec![0; s.memsz as usize];
+        if mem.read(bias.wrapping_add(s.vaddr), &mut bytes).is_err() {
+            continue;
+        }
+        let mut id = None;
+        each_note(&bytes, s.align, |kind, name, desc| {
+            if kind == NT_GNU_BUILD_ID && name == b"GNU\0" && !desc.is_empty() {
+                id = bytes.get(desc).map(<[u8]>::to_vec);
+            }
+        });
+        if id.is_some() {
+            return id;
+        }
+    }
+    None
+}
+
+/// Calls `one` with type, name and place of the contents of each note that is whole.
+fn each_note(notes: &[u8], align: u64, mut one: impl FnMut(u32, &[u8], std::ops::Range<usize>)) {
     let align = if align == 8 { 8 } else { 4 };
     let round = |n: usize| n.checked_next_multiple_of(align);
     let mut pos = 0;
@@ -152,24 +180,28 @@ fn scan_notes(notes: &[u8], at: u64, align: u64, addrs: &mut Vec<u64>) {
         let (namesz, descsz) = (u32_at(notes, pos) as usize, u32_at(notes, pos + 4) as usize);
         let kind = u32_at(notes, pos + 8);
         let name = pos + 12;
-        let Some(desc) = round(name + namesz) else {
+        let (Some(desc), Some(next)) = (
+            round(name + namesz),
+            round(name + namesz).and_then(|desc| round(desc + descsz)),
+        ) else {
             return;
         };
-        let Some(next) = round(desc + descsz) else {
-            return;
-        };
-        let want = NOTE_NAME.len() + 1;
-        if kind == NOTE_TYPE && namesz == want && descsz == 8 && desc + 8 <= notes.len() {
-            let text = &notes[name..name + want];
-            if text.strip_suffix(b"\0") == Some(NOTE_NAME.as_bytes()) {
-                addrs.push(
-                    at.wrapping_add(desc as u64)
-                        .wrapping_add(u64_at(notes, desc)),
-                );
-            }
+        if desc + descsz <= notes.len() {
+            one(kind, &notes[name..name + namesz], desc..desc + descsz);
         }
         pos = next;
     }
+}
+
+/// Adds the descriptor addresses that the notes at address `at` give.
+fn scan_notes(notes: &[u8], at: u64, align: u64, addrs: &mut Vec<u64>) {
+    each_note(notes, align, |kind, name, desc| {
+        let ours = name.strip_suffix(b"\0") == Some(NOTE_NAME.as_bytes());
+        if kind == NOTE_TYPE && ours && desc.len() == 8 {
+            let addr = at.wrapping_add(desc.start as u64);
+            addrs.push(addr.wrapping_add(u64_at(notes, desc.start)));
+        }
+    });
 }
 
 /// Reads and checks a descriptor; on failure its version, if it is one of another layout.

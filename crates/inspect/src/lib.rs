@@ -22,12 +22,14 @@
 //! ```
 //!
 //! [`control`] reads and writes the switch of a process; [`mod@preflight`] tells before a run whether a command can be
-//! measured at all. All memory comes through the [`Memory`] trait, so a core file can stand in for a process.
+//! measured at all. All memory comes through the [`Memory`] trait, so that a core file ([`Snapshot::read_core`]) can stand in
+//! for a process.
 //! Everything read from a process is taken as untrusted: sizes are capped, addresses and strides are checked.
 #![deny(unsafe_code)]
 
 mod blocks;
 pub mod control;
+pub mod corefile;
 mod decode;
 mod demangle;
 mod eh_frame;
@@ -54,6 +56,7 @@ pub mod trace;
 mod view;
 
 pub use blocks::{Blocks, MigrateType, ORDERS};
+pub use corefile::{CoreInfo, CoreMemory};
 pub use error::{DeniedReason, Error, NoLedgerReason, Result};
 pub use guess::Wrapper;
 pub use helpers::Helpers;

@@ -3,6 +3,7 @@
 //! Order matters: the account first, then the descriptor anew and the tables that it now speaks of, so that an index given
 //! out during the reading still finds its tag or node.
 
+use crate::corefile::{CoreInfo, CoreMemory};
 use crate::decode;
 use crate::error::{Error, Result};
 use crate::find::{self, Found};
@@ -14,6 +15,7 @@ use memledger_abi::trace::SWITCH_ON;
 use memledger_abi::{
     MODE_NEVER, ModuleRecord, TAG_INACCURATE, TAG_LOADED, TagRow, node_module, node_ra,
 };
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Live memory of one index.
@@ -115,6 +117,8 @@ pub struct Ledger {
     pub torn_units: u64,
     /// Units of objects that were read.
     pub units: u64,
+    /// Counters, records and names that could not be read: rows may be charged to `foreign`, or lack their names.
+    pub unread: u64,
 }
 
 /// One reading of all ledgers of a process.
@@ -130,6 +134,8 @@ pub struct Snapshot {
     pub time: SystemTime,
     /// How long it took.
     pub read_time: Duration,
+    /// What the core file tells, if it comes from one.
+    pub core: Option<CoreInfo>,
 }
 
 impl Ledger {
@@ -183,9 +189,10 @@ impl Ledger {
         ledger.set_head(&now);
         ledger.torn_units = account.torn;
         ledger.units = account.units;
-        ledger.nodes = read_nodes(mem, &now);
-        ledger.tags = read_tags(mem, &now);
-        ledger.modules = read_modules(mem, &now);
+        ledger.unread = now.unread;
+        ledger.nodes = read_nodes(mem, &now, &mut ledger.unread);
+        ledger.tags = read_tags(mem, &now, &mut ledger.unread);
+        ledger.modules = read_modules(mem, &now, &mut ledger.unread);
         (ledger.reserved, ledger.tag_sums, ledger.site_sums) =
             account.split(ledger.tags.len(), ledger.nodes.len());
         Ok(ledger)
@@ -234,6 +241,30 @@ impl Snapshot {
         Self::read_found(mem, process, &found)
     }
 
+    /// Reads the ledgers of a process that is gone from its core file, which may be larger than memory. What the core lacks
+    /// of object files is read from these, below `sysroot` first ([`CoreMemory`]). [`Snapshot::core`] tells about the file.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read_from`]; no core file, or one that is cut off before the ledger.
+    pub fn read_core(path: &Path, sysroot: Option<&Path>) -> Result<Self> {
+        let (mem, process, mut info) = CoreMemory::open(path, sysroot)?;
+        let mut snapshot = Self::read_from(&mem, process).map_err(|e| {
+            // What was not found may have been in what is missing.
+            match (info.truncated(), e) {
+                (0, e) => e,
+                (missing, e) => Error::Core {
+                    what: format!(
+                        "the core file is truncated: it lacks the last {missing} of {} bytes, and without them: {e}",
+                        info.wanted_size
+                    ),
+                },
+            }
+        })?;
+        info.unverified = mem.unverified();
+        snapshot.core = Some(info);
+        Ok(snapshot)
+    }
+
     pub(crate) fn read_found(mem: &dyn Memory, process: Process, found: &[Found]) -> Result<Self> {
         let (start, time) = (Instant::now(), SystemTime::now());
         let ledgers: Result<Vec<Ledger>> = found
@@ -249,6 +280,7 @@ impl Snapshot {
             total,
             time,
             read_time: start.elapsed(),
+            core: None,
         })
     }
 
@@ -262,9 +294,9 @@ impl Snapshot {
             ..Ledger::default()
         };
         ledger.set_head(&view);
-        ledger.nodes = read_nodes(mem, &view);
-        ledger.tags = read_tags(mem, &view);
-        ledger.modules = read_modules(mem, &view);
+        ledger.nodes = read_nodes(mem, &view, &mut ledger.unread);
+        ledger.tags = read_tags(mem, &view, &mut ledger.unread);
+        ledger.modules = read_modules(mem, &view, &mut ledger.unread);
         ledger.tag_sums = vec![Sum::default(); ledger.tags.len()];
         Some(Snapshot {
             process,
@@ -272,6 +304,7 @@ impl Snapshot {
             total: Sum::default(),
             time: SystemTime::now(),
             read_time: Duration::ZERO,
+            core: None,
         })
     }
 
@@ -294,6 +327,13 @@ impl Snapshot {
     /// Units that could not be read consistently.
     pub fn torn_units(&self) -> u64 {
         self.ledgers.iter().map(|l| l.torn_units).sum()
+    }
+
+    /// Counters, records and names that could not be read, summed over the ledgers.
+    pub fn unread(&self) -> u64 {
+        self.ledgers
+            .iter()
+            .fold(0, |n, l| n.saturating_add(l.unread))
     }
 
     /// Profiling is on in at least one ledger.
@@ -344,6 +384,15 @@ fn search(mem: &dyn Memory, process: &Process) -> Result<Vec<Found>> {
     if search.objects == 0 && pid != 0 && !process.alive() {
         return Err(Error::Dying { pid });
     }
+    if pid == 0 && (search.objects == 0 || search.bad > 0) {
+        let what = match search.bad {
+            0 => "no object file of the process is in it, nor found elsewhere (--sysroot)",
+            _ => {
+                "the ledger is not in it: it was written without private memory (see /proc/PID/coredump_filter)"
+            }
+        };
+        return Err(Error::Core { what: what.into() });
+    }
     let exe = process
         .mappings
         .iter()
@@ -355,39 +404,48 @@ fn search(mem: &dyn Memory, process: &Process) -> Result<Vec<Found>> {
     })
 }
 
-/// Reads `count` records of `stride` bytes, as many as are readable up to `max`, and decodes each.
+/// Reads `count` records of `stride` bytes, as many as are readable up to `max`, and decodes each; counts the others.
 fn read_records<T>(
     mem: &dyn Memory,
     addr: u64,
     stride: u32,
     count: u32,
     max: u32,
+    unread: &mut u64,
     one: fn(&[u8]) -> T,
 ) -> Vec<T> {
     const PIECE: usize = 1 << 20;
     let stride = stride.max(1) as usize;
     let (mut out, mut buf) = (Vec::new(), Vec::new());
     let (mut left, mut at) = (count.min(max) as usize, addr);
+    let mut most = (PIECE / stride).max(1);
     while left > 0 {
-        let n = left.min((PIECE / stride).max(1));
+        let n = left.min(most);
         buf.resize(n * stride, 0);
         if mem.read(at, &mut buf).is_err() {
-            break;
+            if n == 1 {
+                break;
+            }
+            // Memory may end within the piece.
+            most = n / 2;
+            continue;
         }
         out.extend(buf.chunks_exact(stride).map(one));
         left -= n;
         at = at.wrapping_add((n * stride) as u64);
     }
+    *unread += left as u64 + u64::from(count.saturating_sub(max));
     out
 }
 
-fn read_nodes(mem: &dyn Memory, view: &View) -> Vec<NodeInfo> {
+fn read_nodes(mem: &dyn Memory, view: &View, unread: &mut u64) -> Vec<NodeInfo> {
     read_records(
         mem,
         view.d.nodes,
         view.d.node_stride,
         view.node_count,
         1 << 24,
+        unread,
         |b| {
             let n = decode::node(b);
             NodeInfo {
@@ -400,13 +458,14 @@ fn read_nodes(mem: &dyn Memory, view: &View) -> Vec<NodeInfo> {
     )
 }
 
-fn read_tags(mem: &dyn Memory, view: &View) -> Vec<TagInfo> {
+fn read_tags(mem: &dyn Memory, view: &View, unread: &mut u64) -> Vec<TagInfo> {
     let rows = read_records(
         mem,
         view.d.tags,
         view.d.tag_stride,
         view.tag_count,
         1 << 20,
+        unread,
         decode::tag,
     );
     let wanted: Vec<(u64, u32)> = rows
@@ -420,7 +479,7 @@ fn read_tags(mem: &dyn Memory, view: &View) -> Vec<TagInfo> {
             ]
         })
         .collect();
-    let mut strings = read_strings(mem, &wanted).into_iter();
+    let mut strings = read_strings(mem, &wanted, unread).into_iter();
     let mut next = || strings.next().unwrap_or_default();
     let one = |t: &TagRow| TagInfo {
         file: next(),
@@ -435,17 +494,18 @@ fn read_tags(mem: &dyn Memory, view: &View) -> Vec<TagInfo> {
     rows.iter().map(one).collect()
 }
 
-fn read_modules(mem: &dyn Memory, view: &View) -> Vec<ModuleInfo> {
+fn read_modules(mem: &dyn Memory, view: &View, unread: &mut u64) -> Vec<ModuleInfo> {
     let records = read_records(
         mem,
         view.d.modules,
         view.d.module_stride,
         view.module_count,
         1 << 16,
+        unread,
         decode::module,
     );
     let wanted: Vec<(u64, u32)> = records.iter().map(|m| (m.name, m.name_len)).collect();
-    let names = read_strings(mem, &wanted);
+    let names = read_strings(mem, &wanted, unread);
     let one = |(m, name): (&ModuleRecord, String)| ModuleInfo {
         start: m.start,
         end: m.end,
@@ -457,8 +517,8 @@ fn read_modules(mem: &dyn Memory, view: &View) -> Vec<ModuleInfo> {
     records.iter().zip(names).map(one).collect()
 }
 
-/// Reads many strings: neighbours in memory in one piece, pieces in batches. What cannot be read is `?`.
-fn read_strings(mem: &dyn Memory, wanted: &[(u64, u32)]) -> Vec<String> {
+/// Reads many strings: neighbours in memory in one piece, pieces in batches. What cannot be read is `?` and counted.
+fn read_strings(mem: &dyn Memory, wanted: &[(u64, u32)], unread: &mut u64) -> Vec<String> {
     /// Longest string believed, gap bridged, and longest piece.
     const MAX_LEN: u32 = 4096;
     const GAP: u64 = 256;
@@ -482,8 +542,8 @@ fn read_strings(mem: &dyn Memory, wanted: &[(u64, u32)]) -> Vec<String> {
         .iter()
         .map(|w| if w.1 > 0 { "?" } else { "" }.to_owned())
         .collect();
-    let mut budget = TOTAL;
-    for batch in pieces.chunks(1024) {
+    let (mut budget, mut left) = (TOTAL, order.len());
+    'all: for batch in pieces.chunks(1024) {
         let mut bufs: Vec<Vec<u8>> = batch
             .iter()
             .map(|(s, e, _)| vec![0; (e - s) as usize])
@@ -499,7 +559,7 @@ fn read_strings(mem: &dyn Memory, wanted: &[(u64, u32)]) -> Vec<String> {
                 let n = len(i) as usize;
                 budget = budget.saturating_sub(n);
                 if budget == 0 {
-                    return out;
+                    break 'all;
                 }
                 let at = (wanted[i].0 - start) as usize;
                 let mut alone = vec![0; if span.ok { 0 } else { n }];
@@ -507,9 +567,13 @@ fn read_strings(mem: &dyn Memory, wanted: &[(u64, u32)]) -> Vec<String> {
                     out[i] = String::from_utf8_lossy(&span.buf[at..at + n]).into_owned();
                 } else if mem.read(wanted[i].0, &mut alone).is_ok() {
                     out[i] = String::from_utf8_lossy(&alone).into_owned();
+                } else {
+                    continue;
                 }
+                left -= 1;
             }
         }
     }
+    *unread += left as u64;
     out
 }

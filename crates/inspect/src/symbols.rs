@@ -14,6 +14,8 @@ use std::rc::Rc;
 pub struct SymbolOptions {
     /// Directories of separate debug files, before `/usr/lib/debug` (the same layout).
     pub debug_dirs: Vec<PathBuf>,
+    /// A copy of the root of the process's file system, to look for its files in before the paths as they are.
+    pub sysroot: Option<PathBuf>,
     /// Symbol tables only, no DWARF: fast, no lines.
     pub no_dwarf: bool,
 }
@@ -234,6 +236,7 @@ impl Symbolizer {
                 .then(|| PathBuf::from(format!("/proc/{}", snapshot.process.pid)));
             let files = files::Place {
                 proc_dir,
+                sysroot: self.options.sysroot.clone(),
                 is_exe: place.is_exe,
                 range: place.range,
             };

@@ -14,6 +14,8 @@ pub(crate) struct View {
     pub(crate) module_count: u32,
     pub(crate) losses: [u64; 8],
     pub(crate) meta_bytes: u64,
+    /// Counters that could not be read, and are 0.
+    pub(crate) unread: u64,
 }
 
 impl View {
@@ -43,6 +45,7 @@ impl View {
         if d.committed_at != 0 && !spans[0].ok {
             return Err("committed_at");
         }
+        let unread = spans.iter().filter(|s| !s.ok).count() as u64;
         let long = |i: usize| u64_at(&values[i], 0);
         let word = |i: usize| u32_at(&values[i], 0);
         let losses = std::array::from_fn(|i| long(words.len() + i));
@@ -59,6 +62,7 @@ impl View {
             module_count: word(3),
             losses,
             meta_bytes: meta.fold(0, u64::saturating_add),
+            unread,
         })
     }
 }

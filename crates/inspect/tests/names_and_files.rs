@@ -208,6 +208,7 @@ fn one_site(pid: u32, exe: PathBuf, name: &str, ra: u64, bias: u64) -> Snapshot 
     };
     let (time, read_time) = (SystemTime::now(), Duration::ZERO);
     Snapshot {
+        core: None,
         process,
         ledgers: vec![ledger],
         total,

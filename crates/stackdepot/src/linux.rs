@@ -15,6 +15,7 @@ use core::ffi::{c_int, c_void};
 const SYS_MMAP: usize = 9;
 const SYS_MPROTECT: usize = 10;
 const SYS_RT_SIGPROCMASK: usize = 14;
+const SYS_MADVISE: usize = 28;
 const SYS_GETPID: usize = 39;
 const SYS_GETTID: usize = 186;
 const PROT_NONE: usize = 0;
@@ -22,6 +23,8 @@ const PROT_READ_WRITE: usize = 1 | 2;
 const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
+const MADV_DONTDUMP: usize = 16;
+const MADV_DODUMP: usize = 17;
 const EFAULT: isize = 14;
 /// Bytes of the kernel's signal set.
 const SIGSET: usize = 8;
@@ -104,20 +107,35 @@ fn mmap(bytes: usize, protection: usize) -> *mut u8 {
     }
 }
 
+/// Whether core files are to hold a range of a reservation. Ignored where it is refused.
+fn advise(start: *mut u8, bytes: usize, advice: usize) {
+    // SAFETY: the range is in a reservation of ours; the advice changes neither its contents nor the right to it.
+    unsafe { syscall(SYS_MADVISE, [start.addr(), bytes, advice, 0, 0, 0]) };
+}
+
 // SAFETY: raw system calls and lock-free look-ups only, as the module's header says.
 unsafe impl Platform for Linux {
     fn reserve(&self, bytes: usize) -> *mut u8 {
-        mmap(bytes, PROT_NONE)
+        let start = mmap(bytes, PROT_NONE);
+        if !start.is_null() {
+            // gdb's gcore would write all of it.
+            advise(start, bytes, MADV_DONTDUMP);
+        }
+        start
     }
 
     fn commit(&self, start: *mut u8, bytes: usize) -> bool {
         // SAFETY: the range is in a reservation of ours; access is only ever added.
-        unsafe {
+        let done = unsafe {
             syscall(
                 SYS_MPROTECT,
                 [start.addr(), bytes, PROT_READ_WRITE, 0, 0, 0],
             ) == 0
+        };
+        if done {
+            advise(start, bytes, MADV_DODUMP);
         }
+        done
     }
 
     fn map(&self, bytes: usize) -> *mut u8 {

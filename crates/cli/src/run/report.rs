@@ -4,12 +4,12 @@ use super::explain;
 use super::snapshots::{End, Image, Seen};
 use super::trace::Outcome;
 use crate::Result;
-use crate::allocinfo::{named_losses, notes};
 use crate::args::{Moment, Run};
 use crate::output::{
     Entry, Resolver, Table, Target, clean, counted, grouped, guess_note, row_json, total_json,
     wrappers_json,
 };
+use crate::source::{named_losses, notes};
 use memledger_formats::allocinfo::Total;
 use memledger_inspect::preflight::{self, Problem};
 use memledger_inspect::{Snapshot, Sum};

@@ -11,10 +11,21 @@ pub struct Linux;
 
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
+/// Whether core files are to hold a range. Ignored where it is refused.
+fn advise(start: usize, bytes: usize, advice: i32) {
+    // SAFETY: a range that the manager reserved; the advice changes neither its contents nor the right to it.
+    unsafe { sys::syscall(libc::SYS_madvise, [start, bytes, advice as usize, 0, 0, 0]) };
+}
+
 impl Platform for Linux {
     fn reserve(bytes: usize) -> *mut u8 {
         // SAFETY: a new mapping.
-        unsafe { sys::map(0, bytes, libc::PROT_NONE, false) as *mut u8 }
+        let start = unsafe { sys::map(0, bytes, libc::PROT_NONE, false) };
+        if start != 0 {
+            // gdb's gcore would write all of it, a terabyte of zeros.
+            advise(start, bytes, libc::MADV_DONTDUMP);
+        }
+        start as *mut u8
     }
 
     fn reserve_limit() -> usize {
@@ -39,7 +50,12 @@ impl Platform for Linux {
 
     fn commit(start: usize, bytes: usize) -> bool {
         // SAFETY: the manager commits only what it reserved.
-        unsafe { sys::syscall(libc::SYS_mprotect, [start, bytes, RW as usize, 0, 0, 0]) == 0 }
+        let done =
+            unsafe { sys::syscall(libc::SYS_mprotect, [start, bytes, RW as usize, 0, 0, 0]) == 0 };
+        if done {
+            advise(start, bytes, libc::MADV_DODUMP);
+        }
+        done
     }
 
     fn purge(start: usize, bytes: usize) {
