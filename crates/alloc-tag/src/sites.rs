@@ -6,6 +6,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memledger_abi::{INDEX_FOREIGN, INDEX_TABLE_FULL, SITE_BASE};
+pub use stackdepot::Paths;
 use stackdepot::{Depot, StackBounds, Walk};
 
 use crate::settings::Settings;
@@ -44,6 +45,21 @@ pub fn depth() -> u32 {
 pub unsafe fn site(sp: usize, fp: usize, bounds: &StackBounds) -> u32 {
     // SAFETY: by the contract.
     let walk = unsafe { DEPOT.walk(sp, fp, depth(), bounds) };
+    index(walk)
+}
+
+/// As [`site`], by way of this thread's table of walks, which [`stackdepot::Paths::begin`] made for [`depth`] frames.
+///
+/// # Safety
+/// As [`site`]; `paths` is of this thread, too.
+#[inline]
+pub unsafe fn known_site(sp: usize, fp: usize, bounds: &StackBounds, paths: &Paths) -> u32 {
+    // SAFETY: by the contract.
+    index(unsafe { DEPOT.walk_known(sp, fp, depth(), bounds, paths) })
+}
+
+#[inline]
+fn index(walk: Walk) -> u32 {
     match walk.node() {
         Some(node) => SITE_BASE + node,
         None => lost(walk),

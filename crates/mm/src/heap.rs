@@ -2,6 +2,7 @@
 //! cell's, so that an allocation computes neither.
 
 use crate::class::CLASSES;
+use alloc_tag::sites::Paths;
 use core::mem::size_of;
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicPtr;
@@ -54,6 +55,8 @@ pub struct Heap {
     pub next: *mut Heap,
     /// Next of the heaps without a thread.
     pub next_free: *mut Heap,
+    /// Walks that this thread has made; null = none are kept (yet).
+    pub paths: *mut Paths,
     /// 1 = in use by a thread.
     pub in_use: u32,
 }
@@ -69,6 +72,7 @@ pub static EMPTY: EmptyHeap = EmptyHeap(Heap {
     stacks: [const { Stack::EMPTY }; CLASSES],
     next: null_mut(),
     next_free: null_mut(),
+    paths: null_mut(),
     in_use: 0,
 });
 

@@ -5,7 +5,8 @@ use crate::class::CLASSES;
 use crate::heap::{Heap, ThreadSlot, empty};
 use crate::manager::Manager;
 use crate::platform::{Misuse, Platform};
-use core::ptr::null_mut;
+use alloc_tag::sites::Paths;
+use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering;
 
 impl<P: Platform> Manager<P> {
@@ -26,6 +27,28 @@ impl<P: Platform> Manager<P> {
                         self.release_heap(heap);
                     }
                 }
+            }
+        });
+    }
+
+    /// Gives this thread a table of the walks that it makes, for stacks of `depth` frames. Without memory, before its first
+    /// allocation, and in a signal handler inside the manager it gets none.
+    pub(crate) fn keep_paths(&self, depth: u32) {
+        let thread = P::thread();
+        // SAFETY: this thread's slot.
+        let heap = unsafe {
+            if (&raw const (*thread).busy).read_volatile() != 0 {
+                return;
+            }
+            (*thread).heap
+        };
+        let Some(bytes) = Paths::bytes(depth).filter(|_| heap != empty() && !heap.is_null()) else {
+            return;
+        };
+        self.guarded(false, || {
+            if let Some(memory) = NonNull::new(self.arena.meta(bytes, false)) {
+                // SAFETY: `meta` gives zeroed memory, aligned to 64, for ever; the heap is this thread's, `busy` is set.
+                unsafe { (*heap).paths = Paths::begin(memory, depth).as_ptr() };
             }
         });
     }

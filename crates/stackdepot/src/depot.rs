@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::store::Store;
 use crate::table::{FIRST_BITS, HEADER, Table};
 use crate::trie::{Memory, Trie};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Nodes that a depot has room for unless told otherwise.
 const NODES: u32 = 1 << 20;
@@ -31,6 +31,8 @@ pub struct Depot<P: Platform = Linux> {
     pub(crate) rules: Cache,
     /// A node without a module was made.
     pub(crate) homeless: AtomicBool,
+    /// Changes whenever nodes may have died; 0 before [`Depot::init`].
+    pub(crate) generation: AtomicU32,
     begun: AtomicBool,
     most: u32,
     mapped: AtomicUsize,
@@ -60,6 +62,7 @@ impl<P: Platform> Depot<P> {
             modules: Modules::new(),
             rules: Cache::new(),
             homeless: AtomicBool::new(false),
+            generation: AtomicU32::new(0),
             begun: AtomicBool::new(false),
             most: if nodes > 1 << 24 { 1 << 24 } else { nodes },
             mapped: AtomicUsize::new(0),
@@ -88,6 +91,7 @@ impl<P: Platform> Depot<P> {
             return Err(InitError::NoMemory);
         }
         self.store.open(base);
+        self.generation.store(1, Ordering::Release);
         Ok(())
     }
 

@@ -14,7 +14,7 @@
 //! | `rule`, `cfi`, `eh`, `cache` | unwind rules: applied, read from `.eh_frame` (`eh`: the usual case), kept |
 //! | `bounds` | which memory is this thread's stack |
 //! | `modules`, `unload` | object files, `dlclose` |
-//! | `walk` | the walk |
+//! | `walk`, `paths` | the walk; whole walks that a thread has made before |
 //! | `platform`, `linux` | the system |
 //!
 //! ```
@@ -56,6 +56,8 @@ mod modules;
 #[cfg_attr(loom, allow(dead_code))]
 mod node;
 #[cfg(not(loom))]
+mod paths;
+#[cfg(not(loom))]
 mod platform;
 #[cfg(not(loom))]
 mod rule;
@@ -77,6 +79,7 @@ pub use self::{
     bounds::StackBounds,
     depot::{Depot, InitError},
     linux::Linux,
+    paths::Paths,
     platform::{Object, Platform},
     walk::Walk,
 };

@@ -88,6 +88,14 @@ fn distance(rule: u32) -> usize {
     ((rule as i32 >> 10) as isize * 8) as usize
 }
 
+/// Words from one return address to the next, where they are fixed: the rule counts from rsp, whatever becomes of rbp.
+pub(crate) fn words_from_rsp(rule: u32) -> Option<u16> {
+    if rule == 0 || rule & 7 != KIND_RSP {
+        return None;
+    }
+    u16::try_from(rule as i32 >> 10).ok()
+}
+
 /// Goes to the next outer frame.
 ///
 /// # Safety

@@ -46,6 +46,14 @@ impl<P: Platform> Depot<P> {
         if gone || homeless {
             self.kill_nodes(&view, homeless);
         }
+        self.next_generation();
+    }
+
+    /// What walks have been kept is no longer true. 0 is no generation, even after 2^32 of them.
+    fn next_generation(&self) {
+        if self.generation.fetch_add(1, Ordering::Release) == u32::MAX {
+            self.generation.store(1, Ordering::Release);
+        }
     }
 
     fn kill_nodes(&self, view: &View<P>, homeless: bool) {

@@ -10,6 +10,7 @@ use crate::bounds::StackBounds;
 use crate::cfi;
 use crate::modules::read_mapped;
 use crate::node::NodeCell;
+use crate::paths::Paths;
 use crate::platform::{Object, Platform};
 use crate::rule::{Cursor, GUESS, KIND_GUESS, Step, step};
 use crate::trie::{Frame, Memory, NO_NODE};
@@ -116,6 +117,37 @@ impl<P: Platform> Depot<P> {
             cursor = next;
             ra = read(cursor.at);
         }
+    }
+
+    /// As [`Depot::walk`], by way of this thread's table of walks.
+    ///
+    /// # Safety
+    /// As [`Depot::walk`]; `paths` is this thread's, too.
+    #[inline]
+    pub unsafe fn walk_known(
+        &self,
+        sp: usize,
+        fp: usize,
+        depth: u32,
+        bounds: &StackBounds,
+        paths: &Paths,
+    ) -> Walk {
+        let generation = self.generation.load(Ordering::Acquire);
+        if generation != 0 && sp & 7 == 0 && usable(sp) && paths.depth() == depth {
+            let last = bounds.last_word(&self.platform, sp);
+            // SAFETY: by the contract; all words up to `last` are readable.
+            if let Some(node) = unsafe { paths.find(generation, sp, last) } {
+                return Walk(node);
+            }
+        }
+        // SAFETY: by the contract.
+        let walk = unsafe { self.walk(sp, fp, depth, bounds) };
+        if let Some(node) = walk.node()
+            && paths.depth() == depth
+        {
+            paths.keep(&self.view(), generation, sp, node);
+        }
+        walk
     }
 
     /// A child that is not the inline one, made if need be; [`REFUSED`] or [`NO_NODE`] if there is none.

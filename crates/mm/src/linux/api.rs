@@ -75,7 +75,21 @@ fn whom() -> Whom {
 
 #[inline(always)]
 pub(super) fn site(sp: usize, fp: usize) -> u32 {
-    // SAFETY: `sp` and `fp` are of this call; the bounds are this thread's.
+    // SAFETY: `sp` and `fp` are of this call; the bounds and the heap, with its walks, are this thread's.
+    unsafe {
+        match (*(*tls::thread()).heap).paths.as_ref() {
+            Some(paths) => alloc_tag::sites::known_site(sp, fp, &*tls::bounds(), paths),
+            None => site_without_paths(sp, fp),
+        }
+    }
+}
+
+/// Makes the table of walks for the next time.
+#[cold]
+#[inline(never)]
+fn site_without_paths(sp: usize, fp: usize) -> u32 {
+    MM.keep_paths(alloc_tag::sites::depth());
+    // SAFETY: as above.
     unsafe { alloc_tag::sites::site(sp, fp, &*tls::bounds()) }
 }
 

@@ -2,11 +2,14 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use memledger_abi::{Node, node_ra};
-use stackdepot::{Depot, Platform, StackBounds, Walk};
+use stackdepot::{Depot, Paths, Platform, StackBounds, Walk};
+use std::alloc::{Layout, alloc_zeroed};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::NonNull;
 
 pub type Callback = unsafe extern "C" fn(*mut c_void);
 
@@ -24,12 +27,40 @@ pub struct Job<'a> {
     pub references: Vec<Vec<u64>>,
 }
 
-/// Walks `depot`.
+/// Walks `depot`, and sees to it that walks which are kept are the same: when they are kept, when they are found, and when
+/// they were kept by an earlier call.
 pub fn walker<P: Platform>(
     depot: &Depot<P>,
 ) -> impl Fn(usize, usize, u32, &mut StackBounds) -> Walk {
-    // SAFETY: called by `entered` with the place of its return address and its thread's bounds.
-    move |sp, fp, depth, bounds| unsafe { depot.walk(sp, fp, depth, bounds) }
+    move |sp, fp, depth, bounds| {
+        // SAFETY: called by `entered` with the place of its return address and its thread's bounds.
+        let walk = unsafe { depot.walk(sp, fp, depth, bounds) };
+        if let Some(paths) = paths(std::ptr::from_ref(depot).addr(), depth) {
+            for _ in 0..2 {
+                // SAFETY: as above; the table is this thread's, and of this depot.
+                let known = unsafe { depot.walk_known(sp, fp, depth, bounds, paths) };
+                assert_eq!(known, walk);
+            }
+        }
+        walk
+    }
+}
+
+/// This thread's table of walks for a depot.
+fn paths(depot: usize, depth: u32) -> Option<&'static Paths> {
+    thread_local! {
+        static ALL: RefCell<HashMap<(usize, u32), &'static Paths>> = RefCell::default();
+    }
+    let layout = Layout::from_size_align(Paths::bytes(depth)?, 64).unwrap();
+    ALL.with_borrow_mut(|all| {
+        let paths = all.entry((depot, depth)).or_insert_with(|| {
+            // SAFETY: zeroed memory of the right size and alignment, never freed.
+            unsafe {
+                Paths::begin(NonNull::new(alloc_zeroed(layout)).unwrap(), depth).as_ref()
+            }
+        });
+        Some(*paths)
+    })
 }
 
 impl<'a> Job<'a> {
