@@ -21,7 +21,7 @@ use crate::platform::Platform;
 use crate::rule::{END, words_from_rsp};
 use crate::trie::Memory;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed, compiler_fence, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst, compiler_fence};
 
 /// Bytes of a table, header not included, at most.
 const ROOM: usize = 16 << 10;
@@ -113,9 +113,8 @@ impl Paths {
         let turn = self.turn.load(Relaxed);
         compiler_fence(SeqCst);
         // SAFETY: by the contract. Volatile: the stack belongs to other code.
-        let read = |at: usize| unsafe {
-            core::ptr::with_exposed_provenance::<u64>(at).read_volatile()
-        };
+        let read =
+            |at: usize| unsafe { core::ptr::with_exposed_provenance::<u64>(at).read_volatile() };
         let ra = read(sp);
         let line = self.line(sp, ra);
         // SAFETY: a line has room for `depth` return addresses and as many distances after its fixed part.
@@ -123,7 +122,8 @@ impl Paths {
         // SAFETY: as above.
         let words = unsafe { ras.add(self.depth as usize).cast::<u16>() };
         // SAFETY: inside the line; a handler may write it meanwhile, which `turn` tells.
-        let same = unsafe { ras.read_volatile() } == ra && line.generation.load(Relaxed) == generation;
+        let same =
+            unsafe { ras.read_volatile() } == ra && line.generation.load(Relaxed) == generation;
         if !same {
             return None;
         }

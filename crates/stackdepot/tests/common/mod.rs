@@ -55,9 +55,7 @@ fn paths(depot: usize, depth: u32) -> Option<&'static Paths> {
     ALL.with_borrow_mut(|all| {
         let paths = all.entry((depot, depth)).or_insert_with(|| {
             // SAFETY: zeroed memory of the right size and alignment, never freed.
-            unsafe {
-                Paths::begin(NonNull::new(alloc_zeroed(layout)).unwrap(), depth).as_ref()
-            }
+            unsafe { Paths::begin(NonNull::new(alloc_zeroed(layout)).unwrap(), depth).as_ref() }
         });
         Some(*paths)
     })
