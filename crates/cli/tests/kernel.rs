@@ -389,7 +389,7 @@ fn counts(lines: impl Iterator<Item = impl AsRef<str>>) -> HashMap<String, u64> 
             *all.entry(name.to_owned()).or_default() += 1;
         } else if let Some((_, rest)) = line.split_once("] ") {
             let mut words = rest.split_whitespace();
-            let name = words.next().unwrap().to_owned();
+            let name = words.next().unwrap().split('/').next().unwrap().to_owned();
             let hits = words.skip_while(|word| *word != "hitcount:").nth(1);
             *all.entry(name).or_default() += hits.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
         }
