@@ -13,7 +13,11 @@ use memledger_formats::trace::{Merge, Names, Source, Symbols, Text};
 
 fn drain(source: &mut impl Source) {
     let mut names = Names::new();
-    let mut stats = Stats::new(Options { max_live: 64, check: true, ..Options::default() });
+    let mut stats = Stats::new(Options {
+        max_live: 64,
+        check: true,
+        ..Options::default()
+    });
     while let Ok(Some(item)) = source.next_item(&mut names) {
         stats.add(item, &names);
     }
@@ -31,7 +35,11 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = format.flags("gfp_flags");
         decoder.add(&format);
     }
-    let page = PageFormat { timestamp: (0, 8), commit: (8, 8), data: (16, 112) };
+    let page = PageFormat {
+        timestamp: (0, 8),
+        commit: (8, 8),
+        data: (16, 112),
+    };
     drain(&mut RawCpu::new(pages, page, Arc::new(decoder), 0));
     if let Ok(dat) = TraceDat::open(|| Ok(Cursor::new(bytes.to_vec()))) {
         drain(&mut Merge::new(dat.cpus));

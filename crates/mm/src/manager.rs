@@ -643,46 +643,6 @@ impl<P: Platform> Manager<P> {
         }
     }
 
-    fn acquire_heap(&self, nested: bool) -> *mut Heap {
-        if nested {
-            if !self.heaps_lock.acquire_nested(Some(self.arena.lock())) {
-                return null_mut();
-            }
-        } else {
-            self.heaps_lock.acquire();
-        }
-        // SAFETY: the list lock is held; heaps are never unmapped; a heap on the free list has no other user. New memory is
-        // zeroed, which is a valid heap (all stacks without room).
-        unsafe {
-            let mut heap = self.heaps.free.load(Ordering::Relaxed);
-            if !heap.is_null() {
-                self.heaps.free.store((*heap).next_free, Ordering::Relaxed);
-            } else {
-                heap = self.arena.meta(size_of::<Heap>(), nested).cast();
-                if !heap.is_null() {
-                    (*heap).next = self.heaps.all.load(Ordering::Relaxed);
-                    self.heaps.all.store(heap, Ordering::Relaxed);
-                }
-            }
-            if !heap.is_null() {
-                (*heap).in_use = 1;
-            }
-            self.heaps_lock.release();
-            heap
-        }
-    }
-
-    pub(crate) unsafe fn release_heap(&self, heap: *mut Heap) {
-        self.heaps_lock.acquire();
-        // SAFETY: the list lock is held, and `heap` is no longer used by its thread.
-        unsafe {
-            (*heap).in_use = 0;
-            (*heap).next_free = self.heaps.free.load(Ordering::Relaxed);
-        }
-        self.heaps.free.store(heap, Ordering::Relaxed);
-        self.heaps_lock.release();
-    }
-
     /// A signal handler allocates while its thread is inside the manager.
     unsafe fn alloc_nested(&self, thread: *mut ThreadSlot, class: usize, index: u32) -> *mut u8 {
         // SAFETY: `nested` belongs to the first handler that sets `nested_busy`.

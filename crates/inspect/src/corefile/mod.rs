@@ -150,7 +150,7 @@ impl CoreMemory {
         for s in &self.segments {
             let mut magic = [0; 4];
             if self.mapping(s.start).is_none()
-                && self.from_core(s.start, &mut magic).is_some_and(|n| n == 4)
+                && self.read_core(s.start, &mut magic).is_some_and(|n| n == 4)
                 && magic == *b"\x7fELF"
             {
                 all.push(Mapping {
@@ -178,7 +178,7 @@ impl CoreMemory {
     }
 
     /// Reads from the core itself as much as lies together at `addr`; `None` if it has nothing there.
-    fn from_core(&self, addr: u64, buf: &mut [u8]) -> Option<usize> {
+    fn read_core(&self, addr: u64, buf: &mut [u8]) -> Option<usize> {
         let i = self.segments.partition_point(|s| s.end <= addr);
         let s = self.segments.get(i).filter(|s| s.start <= addr)?;
         let skip = addr - s.start;
@@ -197,7 +197,7 @@ impl CoreMemory {
     }
 
     /// Reads constants of an object file that the core lacks.
-    fn from_object(&self, addr: u64, buf: &mut [u8]) -> Option<usize> {
+    fn read_object(&self, addr: u64, buf: &mut [u8]) -> Option<usize> {
         let m = self.mapping(addr)?;
         let backing = self.backing(m)?;
         let at = m.offset.checked_add(addr - m.start)?;
@@ -300,8 +300,8 @@ impl Memory for CoreMemory {
             let n = addr
                 .checked_add(done as u64)
                 .and_then(|at| {
-                    self.from_core(at, part)
-                        .or_else(|| self.from_object(at, part))
+                    self.read_core(at, part)
+                        .or_else(|| self.read_object(at, part))
                 })
                 .filter(|&n| n > 0)
                 .ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
@@ -319,7 +319,7 @@ impl Memory for CoreOnly<'_> {
         let mut done = 0;
         while done < buf.len() {
             let at = addr.checked_add(done as u64);
-            let n = at.and_then(|at| self.0.from_core(at, &mut buf[done..]));
+            let n = at.and_then(|at| self.0.read_core(at, &mut buf[done..]));
             done += n.ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
         }
         Ok(())
