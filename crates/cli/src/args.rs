@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Trace(crate::trace::args::Trace),
     /// Watch allocations of the running kernel
     Kernel(crate::kernel::args::Kernel),
+    /// Show the ledgers of all processes as files (FUSE)
+    Mount(Mount),
     /// Print man pages or shell completions
     Generate(Generate),
 }
@@ -334,6 +336,24 @@ impl std::str::FromStr for Setting {
         };
         Ok(Setting { value })
     }
+}
+
+const MOUNT_EXAMPLES: &str = "\
+Examples:
+  memledger mount /mnt/ledgers &
+  sort -g /mnt/ledgers/1234/allocinfo | tail | numfmt --to=iec
+  echo 0 > /mnt/ledgers/1234/mem_profiling
+";
+
+/// `memledger mount`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = MOUNT_EXAMPLES)]
+pub(crate) struct Mount {
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+    /// An empty folder; it is unmounted when memledger ends (Ctrl-C, SIGTERM)
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
 }
 
 const GENERATE_EXAMPLES: &str = "\

@@ -10,6 +10,7 @@ mod args;
 mod ctl;
 mod generate;
 mod kernel;
+mod mount;
 mod output;
 mod page_owner;
 mod run;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         args::Command::Ctl(ctl) => ctl::run(&ctl),
         args::Command::Trace(trace) => trace::run(&trace),
         args::Command::Kernel(kernel) => kernel::run(&kernel),
+        args::Command::Mount(mount) => mount::run(&mount),
         args::Command::Generate(generate) => generate::run(&generate),
     };
     match result {
