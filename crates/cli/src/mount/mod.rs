@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Mount) -> Result<u8> {
         .thread_block()
         .map_err(|error| Failure::Message(error.to_string()))?;
     let signal = SignalFd::new(&signals).map_err(|error| Failure::Message(error.to_string()))?;
-    if !fs::metadata("/dev/fuse").is_ok() {
+    if fs::metadata("/dev/fuse").is_err() {
         return Err(Failure::Message(
             "/dev/fuse is not there: the kernel needs CONFIG_FUSE_FS (modprobe fuse)".to_owned(),
         ));
