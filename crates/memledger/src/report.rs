@@ -41,7 +41,9 @@ impl fmt::Display for Allocinfo {
 /// # Errors
 /// When there is no ledger (`MEMLEDGER=never`), or the process may not read itself.
 pub fn allocinfo() -> Result<Allocinfo, memledger_inspect::Error> {
-    allocinfo_with(&Helpers::default(), MergeBy::Line)
+    // The list of helpers is memory of the report, too: it is made after the scan.
+    let exact = mm::linux::sums();
+    explain(exact, &Helpers::default(), MergeBy::Line)
 }
 
 /// The report with a helper list and a grouping of one's own.
@@ -52,7 +54,15 @@ pub fn allocinfo_with(
     helpers: &Helpers,
     merge: MergeBy,
 ) -> Result<Allocinfo, memledger_inspect::Error> {
-    let exact = mm::linux::sums();
+    explain(mm::linux::sums(), helpers, merge)
+}
+
+/// The rows of a scan; without one, those of the snapshot.
+fn explain(
+    exact: Option<mm::linux::Sums>,
+    helpers: &Helpers,
+    merge: MergeBy,
+) -> Result<Allocinfo, memledger_inspect::Error> {
     let mut snapshot = Snapshot::read_self()?;
     if let Some(exact) = &exact {
         let own = mm::linux::descriptor_address();

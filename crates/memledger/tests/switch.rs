@@ -21,7 +21,7 @@ fn untracked(report: &memledger::Allocinfo) -> (u64, u64) {
 }
 
 /// Bytes of the slot of a vector's buffer.
-fn usable<T>(v: &Vec<T>) -> u64 {
+fn usable<T>(v: &[T]) -> u64 {
     memledger::usable_size(v.as_ptr().cast()) as u64
 }
 
@@ -68,7 +68,7 @@ fn what_is_freed_is_gone_and_what_came_while_off_is_untracked() {
     let now = memledger::total();
     let (mut held, mut objects) = (usable(&live), 1);
     for thread in &live {
-        held += usable(thread) + thread.iter().map(usable).sum::<u64>();
+        held += usable(thread) + thread.iter().map(|v| usable(v)).sum::<u64>();
         objects += 1 + thread.len() as u64;
     }
     assert_eq!(
