@@ -3,6 +3,7 @@
 mod dump;
 mod pinned;
 pub(crate) mod rss;
+mod sort;
 
 use crate::Result;
 use crate::args::{Colour, Symbols};
@@ -13,6 +14,7 @@ use std::io::{self, Write};
 const EXAMPLES: &str = "\
 Examples:
   memledger page-owner pinned -p 1234         which lines keep half-empty pages from going back to the system
+  memledger page-owner sort -m dump.txt -     pages of a kernel's dump, by stack and task, the most memory first
   memledger page-owner pagetypeinfo -p 1234   how its free memory is cut up, in the kernel's text
 ";
 
@@ -26,6 +28,8 @@ pub(crate) struct PageOwner {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Group and sort the pages of a kernel's page_owner dump
+    Sort(Box<sort::Sort>),
     /// Rank lines by the free memory that their few live objects keep from going back
     Pinned(Pinned),
     /// Each block of pages with who took it, as /sys/kernel/debug/page_owner
@@ -142,6 +146,7 @@ pub(crate) struct Rss {
 /// Does what was asked for.
 pub(crate) fn run(args: &PageOwner, colour: Colour) -> Result<u8> {
     match &args.command {
+        Command::Sort(sort) => sort::run(sort),
         Command::Pinned(pinned) => pinned::run(pinned, colour),
         Command::Dump(args) => dump::run(args),
         Command::Stacks(s) => dump::stacks(s.process.pid, true, false, s.count_threshold),
