@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     if let Some(code) = kernel::keep() {
         return ExitCode::from(code);
     }
-    let args = args::Args::parse();
+    let args = args::Args::parse_from(page_owner::multi_call(std::env::args_os().collect()));
     let colour = args.color;
     let result = match args.command {
         args::Command::Run(run) => run::run(&run, colour),

@@ -25,6 +25,7 @@
 //!   15. An empty line in COMM does not end the record.
 //! - A body line that is none of those above is kept as text, so that a line of a newer kernel loses nothing.
 //! - A line that starts with `Page allocated via order ` always begins a record, also without an empty line before it.
+//! - An empty line with a frame behind it does not end the record.
 //! - Additional empty lines, CRLF and a missing last empty line are accepted. A record whose last line has no newline is
 //!   reported as [`BadKind::Truncated`]: its stack may be cut off.
 //!

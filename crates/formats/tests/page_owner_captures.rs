@@ -125,13 +125,10 @@ fn odd_files() {
     let read = |name: &str| sums(&std::fs::read(edge.join(name)).expect("readable"));
     let base = read("base.txt");
     assert!(base.0.records > 200 && base.1.is_empty());
-    for name in ["crlf.txt", "no-final-blank.txt"] {
+    // The third has an empty line inside of a stack.
+    for name in ["crlf.txt", "no-final-blank.txt", "double-blank.txt"] {
         assert_eq!(read(name), base, "{name}");
     }
-    // An empty line inside of a stack: the page counts, what is cut off is named.
-    let (found, bad) = read("double-blank.txt");
-    assert_eq!((found.records, found.pages), (base.0.records, base.0.pages));
-    assert_eq!((bad.len(), bad[0].line), (1, 62));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `memledger page-owner` and `memledger rss`: who holds pages, and what resident memory is for.
 
 mod dump;
+mod input;
 mod pinned;
 pub(crate) mod rss;
 mod sort;
@@ -9,7 +10,9 @@ use crate::Result;
 use crate::args::{Colour, Symbols};
 use clap::{Args as ClapArgs, Subcommand};
 use memledger_inspect::Residency;
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,6 +144,16 @@ pub(crate) struct Rss {
     json: bool,
     #[command(flatten)]
     symbols: Symbols,
+}
+
+/// Arguments of a program that is called `page_owner_sort`: those of `memledger page-owner sort`.
+pub(crate) fn multi_call(args: Vec<OsString>) -> Vec<OsString> {
+    let name = args.first().map(Path::new).and_then(Path::file_name);
+    if name != Some("page_owner_sort".as_ref()) {
+        return args;
+    }
+    let words = ["memledger", "page-owner", "sort"].map(OsString::from);
+    words.into_iter().chain(args.into_iter().skip(1)).collect()
 }
 
 /// Does what was asked for.

@@ -3,15 +3,18 @@
 //! Only groups are kept, each with the text of its first record. Groups come out of a map ordered by what makes them equal,
 //! then a stable sort brings them into the order asked for.
 
+use super::input::{named, open};
 use crate::{Failure, Result};
 use clap::Args as ClapArgs;
 use memledger_formats::page_owner::tool::{self, Blocks, allocators};
 use memledger_formats::page_owner::{Bad, Item, Reader, Record};
+use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Losses that are shown in full.
 const SHOWN: usize = 20;
@@ -88,7 +91,10 @@ pub(crate) struct Sort {
     /// Print exactly what the kernel's tool prints
     #[arg(long, conflicts_with_all = ["release", "unreleased"])]
     kernel_compat: bool,
-    /// What /sys/kernel/debug/page_owner printed, also .xz; - = standard input
+    /// Print JSON
+    #[arg(long, conflicts_with = "kernel_compat")]
+    json: bool,
+    /// What /sys/kernel/debug/page_owner printed, also packed (xz, gzip, zstd); - = standard input
     input: PathBuf,
     /// Where to write; - = standard output
     output: PathBuf,
@@ -176,7 +182,10 @@ impl Group {
                     out.extend(self.stack.len().to_le_bytes());
                     out.extend(&self.stack);
                 }
-                _ => out.extend(&self.text),
+                _ => {
+                    out.extend(self.text.len().to_le_bytes());
+                    out.extend(&self.text);
+                }
             }
         }
     }
@@ -185,8 +194,12 @@ impl Group {
 /// What was asked for.
 #[derive(Debug)]
 struct Plan {
+    /// As given.
     cull: Vec<Key>,
+    /// What makes records one group.
+    group: Vec<Key>,
     order: Vec<(Key, bool)>,
+    compat: bool,
 }
 
 impl Plan {
@@ -240,7 +253,18 @@ impl Plan {
         } else {
             order.extend(letter);
         }
-        Ok(Plan { cull, order })
+        let group = match (cull.is_empty(), args.kernel_compat) {
+            (false, _) => cull.clone(),
+            (true, true) => vec![Key::Text],
+            // The allocator is printed, but is not all in the text.
+            (true, false) => vec![Key::Text, Key::Allocator],
+        };
+        Ok(Plan {
+            cull,
+            group,
+            order,
+            compat: args.kernel_compat,
+        })
     }
 }
 
@@ -255,18 +279,15 @@ struct Groups {
 impl Groups {
     /// Adds a record, given as a group of its own; it is left to be used again.
     fn add(&mut self, plan: &Plan, new: &mut Group) {
-        let text = [Key::Text];
-        let cull = if plan.cull.is_empty() {
-            &text[..]
-        } else {
-            &plan.cull
-        };
-        new.identity(cull, &mut self.identity);
+        new.identity(&plan.group, &mut self.identity);
         match self.map.get(&self.identity) {
             Some(at) => {
                 let group = &mut self.list[*at];
                 group.times += new.times;
                 group.pages = group.pages.saturating_add(new.pages);
+                if !plan.compat {
+                    group.ts = group.ts.min(new.ts);
+                }
             }
             None => {
                 self.map.insert(self.identity.clone(), self.list.len());
@@ -276,23 +297,18 @@ impl Groups {
     }
 
     /// In the order asked for; equal ones in the order of what makes them different.
-    fn sorted(mut self, plan: &Plan, compat: bool) -> Vec<Group> {
-        let text = [Key::Text];
-        let cull = if plan.cull.is_empty() {
-            &text[..]
-        } else {
-            &plan.cull
-        };
+    fn sorted(mut self, plan: &Plan) -> Vec<Group> {
         let by = |a: &Group, b: &Group, key| a.compare(b, key);
         self.list.sort_by(|a, b| {
-            cull.iter()
+            plan.group
+                .iter()
                 .fold(Ordering::Equal, |o, k| o.then_with(|| by(a, b, *k)))
         });
         self.list.sort_by(|a, b| {
             plan.order.iter().fold(Ordering::Equal, |o, (k, down)| {
                 o.then_with(|| {
                     // The tool's page counts are signed.
-                    let c = match (compat, k) {
+                    let c = match (plan.compat, k) {
                         (true, Key::Pages) => wrapped(a.pages).cmp(&wrapped(b.pages)),
                         _ => by(a, b, *k),
                     };
@@ -310,7 +326,7 @@ fn wrapped(pages: u64) -> i32 {
 }
 
 /// The kernel's own rules. Returns the groups and what was lost.
-fn read_compat(from: Box<dyn Read>, args: &Sort, plan: &Plan) -> Result<(Groups, u64)> {
+fn read_compat(from: Box<dyn Read>, args: &Sort, plan: &Plan) -> io::Result<(Groups, u64)> {
     let mut blocks = Blocks::new(from);
     let mut groups = Groups::default();
     let mut new = Group::default();
@@ -364,7 +380,11 @@ fn allocator(record: &Record<'_>, slab: bool) -> u8 {
 }
 
 /// Right. Returns the groups and what was lost.
-fn read_right(from: Box<dyn Read>, args: &Sort, plan: &Plan) -> Result<(Groups, Vec<Bad>, u64)> {
+fn read_right(
+    from: Box<dyn Read>,
+    args: &Sort,
+    plan: &Plan,
+) -> io::Result<(Groups, Vec<Bad>, u64)> {
     let mut reader = Reader::new(from);
     let mut groups = Groups::default();
     let mut new = Group::default();
@@ -391,28 +411,41 @@ fn read_right(from: Box<dyn Read>, args: &Sort, plan: &Plan) -> Result<(Groups, 
         new.comm.clear();
         new.comm.extend(record.comm());
         (new.times, new.pages) = (1, head.pages());
-        let body = record.body();
-        new.allocator = allocator(&record, body.slab);
-        new.stack.clear();
-        new.stack.extend(body.stack);
-        if let (true, Some(handle)) = (body.stack.is_empty(), body.handle) {
-            new.stack.extend(format!("handle: {handle}\n").bytes());
-        }
-        new.text.clear();
-        let (line, (ts, free)) = (record.head_text(), record.times_at());
-        let kept = [&line[..ts.start], &line[ts.end..]];
-        if free.is_empty() {
-            new.text.extend(kept.concat());
-        } else {
-            new.text.extend(kept[0]);
-            new.text.extend(&line[ts.end..free.start]);
-            new.text.extend(&line[free.end..]);
-        }
-        new.text.push(b'\n');
-        new.text.extend(record.body_text());
+        new.allocator = allocator(&record, record.body().slab);
+        fill_text(&mut new, &record);
         groups.add(plan, &mut new);
     }
     Ok((groups, bad, lost))
+}
+
+/// Texts of a record: without times, and without empty lines, which damaged dumps have in stacks.
+fn fill_text(new: &mut Group, record: &Record<'_>) {
+    let body = record.body();
+    new.stack.clear();
+    new.stack.extend_from_slice(&without_blank(body.stack));
+    if let (true, Some(handle)) = (body.stack.is_empty(), body.handle) {
+        new.stack.extend(format!("handle: {handle}\n").bytes());
+    }
+    let (line, (ts, free)) = (record.head_text(), record.times_at());
+    new.text.clear();
+    new.text.extend_from_slice(&line[..ts.start]);
+    if free.is_empty() {
+        new.text.extend_from_slice(&line[ts.end..]);
+    } else {
+        new.text.extend_from_slice(&line[ts.end..free.start]);
+        new.text.extend_from_slice(&line[free.end..]);
+    }
+    new.text.push(b'\n');
+    new.text
+        .extend_from_slice(&without_blank(record.body_text()));
+}
+
+fn without_blank(lines: &[u8]) -> Cow<'_, [u8]> {
+    if !lines.starts_with(b"\n") && !lines.windows(2).any(|two| two == b"\n\n") {
+        return Cow::Borrowed(lines);
+    }
+    let lines = lines.split_inclusive(|b| *b == b'\n');
+    Cow::Owned(lines.filter(|l| *l != b"\n").flatten().copied().collect())
 }
 
 fn print(out: &mut impl Write, args: &Sort, plan: &Plan, groups: &[Group]) -> io::Result<()> {
@@ -460,66 +493,99 @@ fn print(out: &mut impl Write, args: &Sort, plan: &Plan, groups: &[Group]) -> io
     out.flush()
 }
 
-fn allocator_text(bits: u8) -> String {
+fn allocator_names(bits: u8) -> Vec<&'static str> {
     let names = [
-        (allocators::CMA, "CMA "),
-        (allocators::SLAB, "SLAB "),
-        (allocators::VMALLOC, "VMALLOC "),
-        (allocators::OTHERS, "OTHERS "),
+        (allocators::CMA, "CMA"),
+        (allocators::SLAB, "SLAB"),
+        (allocators::VMALLOC, "VMALLOC"),
+        (allocators::OTHERS, "OTHERS"),
     ];
-    let found = names.iter().filter(|(bit, _)| bits & bit != 0);
-    "allocated by ".to_owned() + &found.map(|(_, name)| *name).collect::<String>()
+    let found = names.into_iter().filter(|(bit, _)| bits & bit != 0);
+    found.map(|(_, name)| name).collect()
 }
 
-fn named(path: &Path, error: &io::Error) -> Failure {
-    Failure::Message(format!("{}: {error}", path.display()))
+/// With the blank at the end that the tool prints.
+fn allocator_text(bits: u8) -> String {
+    format!("allocated by {} ", allocator_names(bits).join(" "))
 }
 
-fn open(path: &Path) -> Result<Box<dyn Read>> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdin()));
+/// What all pages of a group have in common.
+fn group_json(group: &Group, plan: &Plan) -> Value {
+    let mut row = json!({ "times": group.times, "pages": group.pages });
+    let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes));
+    let all = plan.cull.is_empty();
+    let fields = [
+        (Key::Pid, "pid", json!(group.pid)),
+        (Key::Tgid, "tgid", json!(group.tgid)),
+        (Key::Name, "name", text(&group.comm)),
+        (
+            Key::Allocator,
+            "allocator",
+            json!(allocator_names(group.allocator)),
+        ),
+        (Key::Released, "released", json!(group.released)),
+        (Key::Stack, "stack", text(&group.stack)),
+        (Key::Text, "text", text(&group.text)),
+    ];
+    for (key, name, value) in fields {
+        if plan.cull.contains(&key) || all && key != Key::Released {
+            row[name] = value;
+        }
     }
-    let file = File::open(path).map_err(|error| named(path, &error))?;
-    if path.extension().is_some_and(|e| e == "xz") {
-        return Ok(Box::new(liblzma::read::XzDecoder::new_multi_decoder(file)));
-    }
-    Ok(Box::new(file))
+    row
+}
+
+fn print_json(
+    out: &mut impl Write,
+    plan: &Plan,
+    groups: &[Group],
+    bad: &[Bad],
+    lost: u64,
+) -> Result<()> {
+    let groups: Vec<Value> = groups.iter().map(|g| group_json(g, plan)).collect();
+    let bad = bad
+        .iter()
+        .map(|b| json!({ "line": b.line, "why": b.kind.to_string(), "text": b.text }));
+    let all = json!({ "groups": groups, "lost": lost, "bad": bad.collect::<Vec<_>>() });
+    serde_json::to_writer(&mut *out, &all)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
 }
 
 /// Reads, groups, sorts, prints.
 pub(crate) fn run(args: &Sort) -> Result<u8> {
     let plan = Plan::new(args)?;
     let from = open(&args.input)?;
-    let (groups, lost) = if args.kernel_compat {
-        let (groups, lost) = read_compat(from, args, &plan)?;
+    let failed = |error: io::Error| named(&args.input, &error);
+    let (groups, bad, lost) = if args.kernel_compat {
+        let (groups, lost) = read_compat(from, args, &plan).map_err(failed)?;
         if lost > 0 {
             eprintln!(
                 "memledger: dropped as the kernel's tool does: {lost} bytes or more at the end of the input"
             );
         }
-        (groups, lost)
+        (groups, Vec::new(), lost)
     } else {
-        let (groups, bad, lost) = read_right(from, args, &plan)?;
-        for loss in &bad {
-            let text = crate::output::clean(&loss.text);
-            eprintln!("memledger: line {}: {}: {text}", loss.line, loss.kind);
-        }
-        if lost > 0 {
-            eprintln!("memledger: {lost} places of the input could not be read");
-        }
-        (groups, lost)
+        read_right(from, args, &plan).map_err(failed)?
     };
-    let sorted = groups.sorted(&plan, args.kernel_compat);
+    for loss in &bad {
+        let text = crate::output::clean(&loss.text);
+        eprintln!("memledger: line {}: {}: {text}", loss.line, loss.kind);
+    }
+    if lost > bad.len() as u64 && !args.kernel_compat {
+        eprintln!("memledger: {lost} places of the input could not be read");
+    }
+    let sorted = groups.sorted(&plan);
     let out: Box<dyn Write> = if args.output.as_os_str() == "-" {
         Box::new(io::stdout())
     } else {
         Box::new(File::create(&args.output).map_err(|error| named(&args.output, &error))?)
     };
-    print(
-        &mut BufWriter::with_capacity(1 << 16, out),
-        args,
-        &plan,
-        &sorted,
-    )?;
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    if args.json {
+        print_json(&mut out, &plan, &sorted, &bad, lost)?;
+    } else {
+        print(&mut out, args, &plan, &sorted)?;
+    }
     Ok(u8::from(lost > 0))
 }

@@ -299,7 +299,12 @@ fn scan(buf: &[u8], eof: bool) -> Scan {
 fn scan_body(buf: &[u8], mut line: usize, eof: bool) -> Option<(usize, usize)> {
     for newline in memchr_iter(b'\n', &buf[line..]).scan(line, |from, at| Some(*from + at)) {
         match buf[line] {
-            b'\n' => return Some((line, line + 1)),
+            b'\n' => match buf.get(line + 1) {
+                // A stack goes on behind an empty line.
+                Some(b' ') => line += 1,
+                None if !eof => return None,
+                _ => return Some((line, line + 1)),
+            },
             b'P' if buf[line..].starts_with(START) => return Some((line, line)),
             _ => line = newline + 1,
         }

@@ -215,7 +215,7 @@ pub struct Memcg<'a> {
 /// The lines from the third on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Body<'a> {
-    /// Lines of the stack, each with its leading blank and newline; empty in handle mode.
+    /// Lines of the stack, each with its leading blank and newline; empty in handle mode. Damaged dumps have empty lines in it.
     pub stack: &'a [u8],
     /// Number of the stack in the kernel's depot.
     pub handle: Option<u64>,
@@ -233,7 +233,8 @@ impl<'a> Body<'a> {
     pub fn parse(text: &'a [u8]) -> Body<'a> {
         let mut end = 0;
         for newline in memchr_iter(b'\n', text) {
-            if text.get(end) != Some(&b' ') {
+            let blank = text[end..].starts_with(b"\n ");
+            if !blank && text.get(end) != Some(&b' ') {
                 break;
             }
             end = newline + 1;
