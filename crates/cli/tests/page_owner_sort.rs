@@ -151,7 +151,7 @@ fn losses_have_line_numbers() {
     );
     assert!(out.starts_with("4 times, 32 pages, PID 2\n"), "{out}");
     let cut = three();
-    let path = file("cut", cut[..cut.len() - 8].as_bytes());
+    let path = file("cut", &cut.as_bytes()[..cut.len() - 8]);
     assert_eq!(sort(&[], &path).0, 1);
     // The tool drops it, too.
     let path = file("last", three().trim_end().as_bytes());

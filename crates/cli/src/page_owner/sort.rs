@@ -457,7 +457,7 @@ fn print(out: &mut impl Write, args: &Sort, plan: &Plan, groups: &[Group]) -> io
             write!(out, "{} times, {} pages", group.times, group.pages)?;
         }
         if plan.cull.is_empty() {
-            write!(out, ", {}:\n", allocator_text(group.allocator))?;
+            writeln!(out, ", {}:", allocator_text(group.allocator))?;
             out.write_all(&group.text)?;
             out.write_all(b"\n")?;
             continue;
