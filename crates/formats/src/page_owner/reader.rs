@@ -12,6 +12,8 @@ pub const MAX_RECORD: usize = 1 << 17;
 const CHUNK: usize = 1 << 18;
 /// Longest first line: the mask's names are the longest part.
 const MAX_HEAD: usize = 4096;
+/// So many lines at the start with CRLF make a file of such: a task's name has room for 7.
+const SURE: usize = 8;
 /// Characters of a bad line that are kept.
 const SHOWN: usize = 200;
 
@@ -75,7 +77,7 @@ pub struct Reader<R> {
     counted: usize,
     lines: u64,
     eof: bool,
-    /// Lines end with CRLF; known after the first line.
+    /// Lines end with CRLF; known after the first lines.
     crlf: Option<bool>,
     /// Inside of something bad that has been reported.
     skipping: bool,
@@ -236,11 +238,18 @@ impl<R: Read> Reader<R> {
             }
         };
         self.eof = got == 0;
-        let old = self.end;
+        let mut old = self.end;
         self.end += got;
         if self.crlf.is_none() {
-            let newline = memchr(b'\n', &self.buf[..self.end]);
-            self.crlf = newline.map(|at| at > 0 && self.buf[at - 1] == b'\r');
+            let lines = memchr_iter(b'\n', &self.buf[..self.end]).take(SURE);
+            let ends: Vec<bool> = lines
+                .map(|at| at > 0 && self.buf[at - 1] == b'\r')
+                .collect();
+            if ends.len() < SURE && !self.eof && self.end < CHUNK {
+                return self.fill();
+            }
+            self.crlf = Some(!ends.is_empty() && ends.iter().all(|crlf| *crlf));
+            old = 0;
         }
         if self.crlf == Some(true) {
             // The carriage return may be the last byte of the chunk before.

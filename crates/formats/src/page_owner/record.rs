@@ -98,7 +98,9 @@ impl Head {
         if !rest.is_empty() {
             head.parse_task(text, rest)?;
         }
-        (head.order < 64).then_some(head)
+        // Kernels that print a name print a time behind it; without one, the line ends inside of the name.
+        let whole = head.tgid.is_none() || head.ts.is_some();
+        (whole && head.order < 64).then_some(head)
     }
 
     /// `, pid N[, tgid N (COMM)]`, which is `rest`, the end of `text`.
