@@ -248,6 +248,9 @@ pub(crate) struct Source {
     /// Read it from FILE, which holds what the kernel printed
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel_file: Option<PathBuf>,
+    /// The largest rows that a kernel logged when memory ran out; the last such block of FILE; - = standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) oom: Option<PathBuf>,
     /// Saved text in the kernel's form; - = standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
@@ -265,6 +268,9 @@ impl Source {
                 kernel_file: Some(path),
                 ..
             } => source::Source::KernelFile(path.clone()),
+            Source {
+                oom: Some(path), ..
+            } => source::Source::Oom(path.clone()),
             Source {
                 file: Some(path), ..
             } => source::Source::Text(path.clone()),

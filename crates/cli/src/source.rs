@@ -1,10 +1,11 @@
-//! Where rows come from: a process, a core file, the kernel, saved text. All that was lost on the way comes with them.
+//! Where rows come from: a process, a core file, the kernel, a kernel's log, saved text. All that was lost on the way comes with them.
 
 use crate::args::Symbols;
 use crate::output::{Entry, Resolver, counted};
 use crate::{Failure, Result};
 use memledger_abi::loss;
 use memledger_formats::allocinfo::{self as format, BadLine, Version};
+use memledger_formats::oom;
 use memledger_inspect::{CoreInfo, Snapshot, Wrapper};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
@@ -26,6 +27,8 @@ pub(crate) enum Source {
     Kernel,
     /// What a kernel printed.
     KernelFile(PathBuf),
+    /// A log with the largest rows when memory ran out; `-` is standard input.
+    Oom(PathBuf),
     /// Text in the kernel's form; `-` is standard input.
     Text(PathBuf),
 }
@@ -49,25 +52,15 @@ pub(crate) struct Input {
 }
 
 impl Source {
-    /// Opens the text to read; `None` if the source is no text.
+    /// Opens the text to read; `None` if the source is no text of rows alone.
     pub(crate) fn open_text(&self) -> Result<Option<Box<dyn BufRead>>> {
         let path = match self {
-            Source::Process(_) | Source::Core(_) => return Ok(None),
+            Source::Process(_) | Source::Core(_) | Source::Oom(_) => return Ok(None),
             Source::Kernel => return Ok(Some(Box::new(open_kernel(Path::new(KERNEL))?))),
             Source::KernelFile(path) => return Ok(Some(Box::new(open_kernel(path)?))),
             Source::Text(path) => path,
         };
-        if path.as_os_str() == "-" {
-            return Ok(Some(Box::new(BufReader::new(io::stdin()))));
-        }
-        let mut file = open(path)?;
-        if is_elf(&mut file) {
-            return Err(named(
-                path,
-                "an ELF file, not text; a core file is read with --core",
-            ));
-        }
-        Ok(Some(Box::new(file)))
+        open_text(path).map(Some)
     }
 
     /// Reads all rows; of a process or core one for each stack if `stacks`.
@@ -79,6 +72,7 @@ impl Source {
                 let snapshot = snapshot.map_err(|error| named(path, error))?;
                 from_snapshot(snapshot, symbols, stacks)
             }
+            Source::Oom(path) => read_oom(path),
             _ => self.read_text(),
         }
     }
@@ -119,6 +113,53 @@ fn open(path: &Path) -> Result<BufReader<File>> {
     });
     file.map(|file| BufReader::with_capacity(1 << 16, file))
         .map_err(|error| named(path, error))
+}
+
+/// Opens a file of text; `-` is standard input.
+fn open_text(path: &Path) -> Result<Box<dyn BufRead>> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let mut file = open(path)?;
+    if is_elf(&mut file) {
+        return Err(named(
+            path,
+            "an ELF file, not text; a core file is read with --core",
+        ));
+    }
+    Ok(Box::new(file))
+}
+
+/// The last block of the largest rows in a log.
+fn read_oom(path: &Path) -> Result<Input> {
+    let (mut last, mut blocks) = (None, 0_u64);
+    for block in oom::Reader::new(open_text(path)?) {
+        last = Some(block?);
+        blocks += 1;
+    }
+    let block = last.ok_or_else(|| {
+        named(
+            path,
+            "no \"Memory allocations:\" in it: the kernel logs that when memory runs out, if it profiles allocations",
+        )
+    })?;
+    let mut notes = vec![format!(
+        "only the {} largest rows, as logged at line {}; sizes are rounded to three digits",
+        block.rows.len(),
+        block.line
+    )];
+    if blocks > 1 {
+        notes.push(format!("the last of {blocks} such blocks"));
+    }
+    if block.profiling == Some(false) {
+        notes.push("profiling was off".to_owned());
+    }
+    Ok(Input {
+        entries: block.rows.into_iter().map(Entry::from).collect(),
+        bad: block.bad,
+        notes,
+        ..Input::default()
+    })
 }
 
 fn is_elf(file: &mut BufReader<File>) -> bool {

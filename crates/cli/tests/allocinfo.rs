@@ -437,3 +437,33 @@ fn real_captures() {
     }
     assert!(files > 0, "no captures found");
 }
+
+#[test]
+fn the_last_block_of_a_kernel_log_is_shown() {
+    let log = "[    1.0] Memory allocations (profiling is currently turned on):\n\
+               [    1.1]     9.00 KiB        9 old.c:9 func:old\n\
+               [    1.2] Memory allocations (profiling is currently turned on):\n\
+               [    1.3]     1.53 GiB   402420 mm/memory.c:1289 func:folio_prealloc\n\
+               [    1.4]      167 MiB    42861 mm/shmem.c:1938 [mod] func:shmem_alloc_folio\n\
+               [    1.5] Memory cgroup min protection 0kB\n";
+    let path = std::env::temp_dir().join(format!("memledger-oom-{}", std::process::id()));
+    std::fs::write(&path, log).unwrap();
+    let (code, out, err) = text(&output(
+        memledger()
+            .args(["allocinfo", "--bytes", "--oom"])
+            .arg(&path),
+    ));
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(
+        out.contains("1642824990") && out.contains("folio_prealloc"),
+        "{out}"
+    );
+    assert!(out.contains("shmem_alloc_folio"), "{out}");
+    assert!(!out.contains("old.c"), "{out}");
+    assert!(out.contains("the last of 2 such blocks"), "{out}");
+    std::fs::write(&path, "nothing\n").unwrap();
+    let (code, _, err) = text(&output(memledger().args(["allocinfo", "--oom"]).arg(&path)));
+    assert_eq!(code, 2);
+    assert!(err.contains("Memory allocations:"), "{err}");
+    std::fs::remove_file(&path).unwrap();
+}

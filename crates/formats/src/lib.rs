@@ -7,6 +7,7 @@
 //!   and filtering of its rows.
 //! - [`kallsyms`]: `/proc/kallsyms`, names of code addresses of a kernel.
 //! - [`page_owner`]: `/sys/kernel/debug/page_owner` and the files of `page_owner_stacks`.
+//! - [`oom`]: the largest rows in a kernel's log, when memory ran out.
 //! - [`size`]: sizes as the kernel, `numfmt` and people write them.
 //! - [`trace`]: allocation traces of kernels and programs, and what they add up to.
 //!
@@ -17,5 +18,6 @@
 pub mod allocinfo;
 pub mod kallsyms;
 pub mod page_owner;
+pub mod oom;
 pub mod size;
 pub mod trace;
