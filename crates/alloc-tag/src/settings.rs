@@ -1,4 +1,4 @@
-//! The `MEMLEDGER` environment variable: `0|1|never[,compressed][,depth=N][,page_owner=on][,trace=on][,trace_size=N][,trace_mode=overwrite|stop][,trace_stat=on]`.
+//! The `MEMLEDGER` environment variable: `0|1|never[,compressed][,depth=N][,page_owner=on][,report_failed=on][,trace=on][,trace_size=N][,trace_mode=overwrite|stop][,trace_stat=on]`.
 //!
 //! The first word is that of the kernel's `sysctl.vm.mem_profiling=` boot parameter and takes the words of its `kstrtobool`
 //! (whole words here, of either case). The rest is a list in any order. Parsed from bytes, without allocation, because it
@@ -31,6 +31,8 @@ pub struct Settings {
     pub depth: u32,
     /// Keep a record of who took each run of pages.
     pub page_owner: bool,
+    /// The largest rows go to standard error when an allocation fails.
+    pub report_failed: bool,
     /// Trace from the first allocation on.
     pub trace: bool,
     /// Bytes of a thread's ring of events; 0 = not said.
@@ -73,7 +75,7 @@ impl core::fmt::Display for SettingsError<'_> {
             SettingsError::Unknown(_) => {
                 write!(
                     f,
-                    "MEMLEDGER: unknown word '{word}' (known: 0, 1, never, compressed, depth=N, page_owner=, trace=, trace_size=, trace_mode=, trace_stat=)"
+                    "MEMLEDGER: unknown word '{word}' (known: 0, 1, never, compressed, depth=N, page_owner=, report_failed=, trace=, trace_size=, trace_mode=, trace_stat=)"
                 )
             }
             SettingsError::PageOwner(_) => {
@@ -106,6 +108,7 @@ impl Settings {
         compressed: false,
         depth: 4,
         page_owner: false,
+        report_failed: false,
         trace: false,
         trace_size: 0,
         trace_stop: false,
@@ -132,6 +135,8 @@ impl Settings {
                 settings.depth = depth(number).ok_or(SettingsError::Depth(word))?;
             } else if let Some(value) = word.strip_prefix(b"page_owner=") {
                 settings.page_owner = switch(value).ok_or(SettingsError::PageOwner(word))?;
+            } else if let Some(value) = word.strip_prefix(b"report_failed=") {
+                settings.report_failed = switch(value).ok_or(SettingsError::Unknown(word))?;
             } else if word.starts_with(b"trace") {
                 settings.trace_word(word)?;
             } else if word == b"compressed" {
@@ -339,7 +344,7 @@ mod tests {
         let text = SettingsError::Unknown(b"a\nb\xff").to_string();
         assert_eq!(
             text,
-            r"MEMLEDGER: unknown word 'a\nb\xff' (known: 0, 1, never, compressed, depth=N, page_owner=, trace=, trace_size=, trace_mode=, trace_stat=)"
+            r"MEMLEDGER: unknown word 'a\nb\xff' (known: 0, 1, never, compressed, depth=N, page_owner=, report_failed=, trace=, trace_size=, trace_mode=, trace_stat=)"
         );
     }
 }

@@ -17,7 +17,7 @@
 
 pub mod allocinfo;
 pub mod kallsyms;
-pub mod page_owner;
 pub mod oom;
+pub mod page_owner;
 pub mod size;
 pub mod trace;

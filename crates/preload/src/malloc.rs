@@ -122,7 +122,11 @@ unsafe extern "C" fn realloc_at(p: *mut u8, size: usize, sp: usize, fp: usize) -
             return out_of_memory();
         }
         let q = linux::reallocate(p, Request::aligned(size, rounded(size), ALIGN), sp, fp);
-        if q.is_null() { out_of_memory() } else { q }
+        if q.is_null() {
+            linux::allocation_failed(size);
+            return out_of_memory();
+        }
+        q
     }
 }
 

@@ -191,7 +191,11 @@ unsafe extern "C" fn again(
     sp: usize,
     fp: usize,
 ) -> *mut u8 {
-    if MM.ready() || !init() {
+    if MM.ready() {
+        super::allocation_failed(requested);
+        return core::ptr::null_mut();
+    }
+    if !init() {
         return core::ptr::null_mut();
     }
     let index = match whom() {

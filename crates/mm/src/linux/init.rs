@@ -43,6 +43,7 @@ fn init_slow() -> bool {
                 warn(&[b"MEMLEDGER: no memory for page_owner; it is off"]);
             }
             super::trace::configure(&settings);
+            super::emergency::want(settings.report_failed);
             let on = settings.mode == Mode::On && !never;
             descriptor::fill(settings.depth, mode, on, settings.trace && !never);
             MM.arena.route_frees();

@@ -39,7 +39,11 @@ impl Line {
         self.push(&digits[20 - n..]);
     }
 
-    fn hex(&mut self, v: usize) {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+
+    pub(super) fn hex(&mut self, v: usize) {
         let mut digits = [0u8; 16];
         let mut n = 0;
         let mut v = v;

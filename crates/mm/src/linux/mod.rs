@@ -10,6 +10,7 @@
 
 mod api;
 mod descriptor;
+mod emergency;
 pub mod hooks;
 mod init;
 mod misuse;
@@ -26,6 +27,7 @@ pub use api::{
     allocate_zeroed, enabled, free, reallocate, scan, set_enabled, totals, trim, usable_size,
 };
 pub use descriptor::{address as descriptor_address, descriptor};
+pub use emergency::allocation_failed;
 pub use init::init;
 pub use platform::Linux;
 pub use sums::{Sums, sums};
