@@ -448,11 +448,13 @@ fn the_last_block_of_a_kernel_log_is_shown() {
                [    1.5] Memory cgroup min protection 0kB\n";
     let path = std::env::temp_dir().join(format!("memledger-oom-{}", std::process::id()));
     std::fs::write(&path, log).unwrap();
-    let (code, out, err) = text(&output(
-        memledger()
+    let (code, out, err) = text(
+        &memledger()
             .args(["allocinfo", "--bytes", "--oom"])
-            .arg(&path),
-    ));
+            .arg(&path)
+            .output()
+            .unwrap(),
+    );
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     assert!(
         out.contains("1642824990") && out.contains("folio_prealloc"),
@@ -462,7 +464,13 @@ fn the_last_block_of_a_kernel_log_is_shown() {
     assert!(!out.contains("old.c"), "{out}");
     assert!(out.contains("the last of 2 such blocks"), "{out}");
     std::fs::write(&path, "nothing\n").unwrap();
-    let (code, _, err) = text(&output(memledger().args(["allocinfo", "--oom"]).arg(&path)));
+    let (code, _, err) = text(
+        &memledger()
+            .args(["allocinfo", "--oom"])
+            .arg(&path)
+            .output()
+            .unwrap(),
+    );
     assert_eq!(code, 2);
     assert!(err.contains("Memory allocations:"), "{err}");
     std::fs::remove_file(&path).unwrap();
