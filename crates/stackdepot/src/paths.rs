@@ -41,6 +41,8 @@ pub struct Paths {
     line: u32,
     /// Of a hash, to the number of a line.
     shift: u32,
+    /// Walks that were not kept because their lines were taken.
+    passed: AtomicU32,
 }
 
 /// Start of a line.
@@ -83,6 +85,7 @@ impl Paths {
                 depth,
                 line: line_bytes(depth) as u32,
                 shift: 64 - lines(depth).ilog2(),
+                passed: AtomicU32::new(0),
             });
         }
         paths
@@ -141,8 +144,24 @@ impl Paths {
         (self.turn.load(Relaxed) == turn).then_some(node)
     }
 
+    /// Whether the line for a walk from `sp` shall stay as it is: where more walks are made than there are lines, most lines
+    /// would be written for nothing, so only one walk of eight replaces another.
+    #[inline(always)]
+    fn taken(&self, generation: u32, sp: usize) -> bool {
+        // SAFETY: the caller's walk has read that word.
+        let ra = unsafe { core::ptr::with_exposed_provenance::<u64>(sp).read_volatile() };
+        if self.line(sp, ra).generation.load(Relaxed) != generation {
+            return false;
+        }
+        let passed = self.passed.load(Relaxed).wrapping_add(1);
+        self.passed.store(passed, Relaxed);
+        passed & 7 != 0
+    }
+
     /// Keeps a walk from `sp` that came to `node`, if its places are fixed.
-    #[inline(never)]
+    ///
+    /// `sp` is the start of a walk that was just made, so it is readable.
+    #[inline]
     pub(crate) fn keep<P: Platform>(
         &self,
         view: &View<'_, P>,
@@ -150,6 +169,9 @@ impl Paths {
         sp: usize,
         node: u32,
     ) {
+        if self.taken(generation, sp) {
+            return;
+        }
         let mut frames = [(0, 0); MOST as usize];
         let Some(frames) = fixed_places(view, self.depth, node, &mut frames) else {
             return;
