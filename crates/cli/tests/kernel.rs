@@ -276,7 +276,7 @@ impl Second {
     fn new(tracefs: &Path, name: &str) -> Second {
         let instance = tracefs
             .join("instances")
-            .join(format!("memledger-x-{name}"));
+            .join(format!("memledger-x-{name}-{}", std::process::id()));
         fs::create_dir(&instance).unwrap();
         let event = instance.join("events/kmem/kmem_cache_alloc");
         let histogram = event.join("hist").exists();
@@ -307,7 +307,7 @@ impl Second {
     }
 
     fn counts(self) -> HashMap<String, u64> {
-        let all = if self.histogram {
+        if self.histogram {
             let text = fs::read_to_string(&self.file).unwrap();
             fs::remove_file(&self.file).unwrap();
             counts(text.lines())
@@ -330,9 +330,18 @@ impl Second {
                 "the text has lost events"
             );
             counts(lines)
-        };
-        fs::remove_dir(&self.instance).unwrap();
-        all
+        }
+    }
+}
+
+impl Drop for Second {
+    /// The instance goes away also when an assertion fails, after what may still hold it.
+    fn drop(&mut self) {
+        let _ = fs::write(self.event.join("enable"), "0");
+        if let Err(error) = fs::remove_dir(&self.instance) {
+            eprintln!("{}: {error}", self.instance.display());
+            assert!(std::thread::panicking(), "the instance stays");
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use std::io::{self, BufRead, Read};
 const LINE: u64 = 4096;
 /// Most symbols.
 const LIMIT: usize = 1 << 23;
+/// Bytes of which no function has as many: an address farther behind one is of something that is not listed.
+const FAR: u64 = 1 << 24;
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +99,13 @@ impl Kallsyms {
         text
     }
 
+    /// As [`Kallsyms::name`], but `None` if the address is in no listed function: below the first, or more than 16 MiB behind one.
+    #[must_use]
+    pub fn near(&self, address: u64) -> Option<String> {
+        let (_, offset) = self.find(address)?;
+        (offset <= FAR).then(|| self.name(address))
+    }
+
     /// The addresses of all functions of a name: first byte and end.
     #[must_use]
     pub fn ranges(&self, name: &str) -> Vec<(u64, u64)> {
@@ -148,6 +157,12 @@ mod tests {
         assert_eq!(all.name(0xffff_ffff_8100_01ff), "alloc_it+0xff");
         assert_eq!(all.name(0xffff_ffff_c000_0041), "alloc_it+0x1 [lab]");
         assert_eq!(all.name(0x10), "0x10");
+        assert_eq!(
+            all.near(0xffff_ffff_c000_0041).as_deref(),
+            Some("alloc_it+0x1 [lab]")
+        );
+        assert_eq!(all.near(5), None);
+        assert_eq!(all.near(0xffff_ffff_c200_0000), None);
         assert_eq!(
             all.ranges("alloc_it"),
             [

@@ -32,6 +32,7 @@
 //! [`Reader`] streams records in bounded memory; [`StackReader`] does it for `show_stacks`, `show_handles` and
 //! `show_stacks_handles`. [`tool`] has the rules by which the kernel's own `page_owner_sort` reads the same text.
 
+mod chunk;
 mod reader;
 mod record;
 mod stacks;

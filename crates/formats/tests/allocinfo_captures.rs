@@ -3,26 +3,14 @@
 //! The captures are not part of the repository. `MEMLEDGER_SHARED` names the folder that has `kernel-data/`; default
 //! `../shared` beside the workspace.
 
+mod common;
+use common::kernel_data;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use memledger_formats::allocinfo::{
     self, Allocinfo, BadKind, Version, kernel_total, merge_by_key, total,
 };
-
-fn captures() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("MEMLEDGER_SHARED").map_or(root, PathBuf::from);
-    let dir = shared.join("kernel-data");
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    println!(
-        "skipped: no captures at {} (set MEMLEDGER_SHARED)",
-        dir.display()
-    );
-    None
-}
 
 /// Files of that name, in all folders.
 fn files(dir: &Path, wanted: &dyn Fn(&str) -> bool, out: &mut Vec<PathBuf>) {
@@ -48,7 +36,7 @@ fn parse(bytes: &[u8]) -> Allocinfo {
 
 #[test]
 fn every_capture_prints_back_byte_for_byte() {
-    let Some(dir) = captures() else { return };
+    let Some(dir) = kernel_data() else { return };
     let mut found = Vec::new();
     files(
         &dir,
@@ -75,7 +63,7 @@ fn every_capture_prints_back_byte_for_byte() {
 
 #[test]
 fn rows_of_an_out_of_tree_module() {
-    let Some(dir) = captures() else { return };
+    let Some(dir) = kernel_data() else { return };
     let mut found = Vec::new();
     files(
         &dir,
@@ -110,7 +98,7 @@ fn rows_of_an_out_of_tree_module() {
 
 #[test]
 fn figures_of_the_background_capture() {
-    let Some(dir) = captures() else { return };
+    let Some(dir) = kernel_data() else { return };
     let bytes = std::fs::read(dir.join("linux-7.3/allocinfo.3-background.txt")).expect("readable");
     let rows = parse(&bytes).rows;
     let sums = kernel_total(&rows);

@@ -3,20 +3,11 @@
 //! The captures are not part of the repository. `MEMLEDGER_SHARED` names the folder that has `kernel-data/`; default
 //! `../shared` beside the workspace. `xz` unpacks them.
 
+mod common;
+use common::kernel_data;
 use memledger_formats::page_owner::{Bad, Item, Reader, Stack, StackItem, StackReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-fn captures() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("MEMLEDGER_SHARED").map_or(root, PathBuf::from);
-    let dir = shared.join("kernel-data");
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    println!("skipped: no captures at {}", dir.display());
-    None
-}
 
 /// The bytes of a file, unpacked; `None` without `xz`.
 fn bytes(path: &Path) -> Option<Vec<u8>> {
@@ -95,7 +86,7 @@ fn count(text: &[u8]) -> Sums {
 
 #[test]
 fn dumps_read_without_loss() {
-    let Some(dir) = captures() else { return };
+    let Some(dir) = kernel_data() else { return };
     let dir = dir.join("linux-7.3/page_owner");
     for name in [
         "page_owner.0-boot.txt.xz",
@@ -120,7 +111,7 @@ fn dumps_read_without_loss() {
 
 #[test]
 fn odd_files() {
-    let Some(dir) = captures() else { return };
+    let Some(dir) = kernel_data() else { return };
     let edge = dir.join("page_owner_sort/edge");
     let read = |name: &str| sums(&std::fs::read(edge.join(name)).expect("readable"));
     let base = read("base.txt");
@@ -133,7 +124,7 @@ fn odd_files() {
 
 #[test]
 fn stacks_read_without_loss() {
-    let Some(dir) = captures() else { return };
+    let Some(dir) = kernel_data() else { return };
     let dir = dir.join("linux-7.3/page_owner");
     let read = |name: &str| -> Vec<Stack> {
         let text =

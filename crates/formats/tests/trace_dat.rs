@@ -105,7 +105,7 @@ fn trace_dat_is_what_trace_cmd_reports() {
     let bytes = common::read(dir.join("trace-cmd/trace.dat"));
     let dat = TraceDat::open(|| Ok(Cursor::new(bytes.clone()))).expect("a trace.dat");
     assert_eq!(dat.version, 7);
-    assert!(dat.symbols.name(0xffff_ffff_8100_0001).is_some());
+    assert!(dat.symbols.near(0xffff_ffff_8100_0001).is_some());
     let mut names = Names::new();
     let items = common::all(&mut Merge::new(dat.cpus), &mut names);
     let report = text(dir.join("trace-cmd/trace.dat.report.first15000.txt.xz"));

@@ -10,7 +10,6 @@ use crate::{Failure, Result};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Alignment of the pages of a processor in the file.
 const ALIGN: u64 = 4096;
@@ -80,20 +79,12 @@ pub(crate) fn run(args: &Record) -> Result<u8> {
     let mut page = vec![0; tracefs.page()?.len()];
     let spool = |(cpu, _): &(u32, File)| Spool::new(&args.output, *cpu);
     let mut spools: Vec<_> = session.buffers.iter().map(spool).collect::<Result<_>>()?;
-    session.on(true)?;
-    end.start(&args.span)?;
-    loop {
-        let ended = end.wait(Duration::from_millis(100))?;
-        if ended {
-            session.on(false)?;
-        }
+    end.follow(&session, &args.span, |_| {
         for (spool, (_, buffer)) in spools.iter_mut().zip(&session.buffers) {
             spool.take(buffer, &mut page)?;
         }
-        if ended {
-            break;
-        }
-    }
+        Ok(())
+    })?;
     let mut out = BufWriter::new(output);
     head(&mut out, &tracefs, &session, page.len())?;
     data(&mut out, &mut spools)?;

@@ -67,6 +67,28 @@ impl End {
         Ok(())
     }
 
+    /// The whole of a run: events on, the clock and the command started, then `round` ten times a second, at last with `true`, when
+    /// events are off again.
+    pub(crate) fn follow(
+        &mut self,
+        session: &Session,
+        span: &Span,
+        mut round: impl FnMut(bool) -> Result<()>,
+    ) -> Result<()> {
+        session.on(true)?;
+        self.start(span)?;
+        loop {
+            let ended = self.wait(Duration::from_millis(100))?;
+            if ended {
+                session.on(false)?;
+            }
+            round(ended)?;
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
     /// Waits for at most `time`; true if the run has ended.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool> {
         let left = self

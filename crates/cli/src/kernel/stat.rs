@@ -13,7 +13,6 @@ use memledger_formats::trace::stats::{Counts, Options, Stats};
 use memledger_formats::trace::{Class, Event, Item, Names, Op, SiteId, WordId};
 use serde::Serialize;
 use std::io::{self, Write};
-use std::time::Duration;
 
 /// Objects that were allocated again without an event of a free: the kernel frees some in bulk without one. Not a loss of ours.
 pub(crate) const SILENT_FREES: &str = "objects were freed without an event (bulk frees have none); others like them still count as live";
@@ -79,24 +78,15 @@ fn by_tracefs(args: &Stat, tracefs: &Tracefs, kallsyms: &Kallsyms) -> Result<Rep
         ..Options::default()
     });
     let mut seen = Seen::default();
-    session.on(true)?;
-    end.start(&args.span)?;
-    loop {
-        let ended = end.wait(Duration::from_millis(100))?;
-        if ended {
-            session.on(false)?;
-        }
+    end.follow(&session, &args.span, |ended| {
         reader.round(ended, |item, names| {
             if let Item::Event(event) = &item {
                 seen.event(event);
             }
             stats.add(item, names);
             Ok(())
-        })?;
-        if ended {
-            break;
-        }
-    }
+        })
+    })?;
     let lost = session.lost().max(stats.lost + stats.lost_places);
     Ok(Report {
         by: "tracefs",

@@ -10,7 +10,6 @@ use memledger_formats::kallsyms::Kallsyms;
 use memledger_formats::trace::{Class, Event, Item, Names, Op, Site};
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
-use std::time::Duration;
 
 /// Most names of tasks that are kept.
 const COMMS: usize = 1 << 16;
@@ -28,19 +27,11 @@ pub(crate) fn run(args: &Trace) -> Result<u8> {
         lost: 0,
         out: BufWriter::new(io::stdout()),
     };
-    session.on(true)?;
-    end.start(&args.span)?;
-    loop {
-        let ended = end.wait(Duration::from_millis(100))?;
-        if ended {
-            session.on(false)?;
-        }
+    end.follow(&session, &args.span, |ended| {
         reader.round(ended, |item, names| printer.item(&item, names))?;
         printer.out.flush()?;
-        if ended {
-            break;
-        }
-    }
+        Ok(())
+    })?;
     let lost = printer.lost.max(session.lost());
     if lost > 0 {
         eprintln!("memledger: {lost} events lost (a larger --buffer may help)");

@@ -28,7 +28,7 @@ pub(crate) fn run(trace: &args::Trace) -> Result<u8> {
 pub(crate) struct Read {
     pub(crate) stats: Stats,
     pub(crate) names: Names,
-    pub(crate) symbols: memledger_formats::trace::Symbols,
+    pub(crate) symbols: memledger_formats::kallsyms::Kallsyms,
     pub(crate) unit: Unit,
     pub(crate) hashed: bool,
 }

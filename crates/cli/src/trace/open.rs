@@ -2,9 +2,10 @@
 
 use super::args::Input;
 use crate::{Failure, Result};
+use memledger_formats::kallsyms::Kallsyms;
 use memledger_formats::trace::dat::{PerfData, TraceDat, is_perf_data, is_trace_dat};
 use memledger_formats::trace::ring::{Decoder, Endian, EventFormat, PageFormat, RawCpu};
-use memledger_formats::trace::{Merge, Source, Symbols, Text};
+use memledger_formats::trace::{Merge, Source, Text};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -17,7 +18,7 @@ const SIDE_FILE: u64 = 64 << 20;
 /// A trace that is open.
 pub(crate) struct Opened {
     pub(crate) source: Merge<Box<dyn Source>>,
-    pub(crate) symbols: Symbols,
+    pub(crate) symbols: Kallsyms,
 }
 
 fn failure(path: &Path, error: impl std::fmt::Display) -> Failure {
@@ -132,8 +133,8 @@ pub(crate) fn sources(input: &Input) -> Result<Opened> {
         &["kallsyms", "kallsyms.txt", "kallsyms.txt.xz"],
     );
     let mut symbols = match symbols {
-        Some(path) => Symbols::parse(&side_text(&path)?),
-        None => Symbols::default(),
+        Some(path) => Kallsyms::read(side_text(&path)?.as_bytes())?,
+        None => Kallsyms::default(),
     };
     let mut decoder = None;
     let mut all: Vec<Box<dyn Source>> = Vec::new();
@@ -196,7 +197,7 @@ pub(crate) fn sources(input: &Input) -> Result<Opened> {
 }
 
 /// Symbols inside a recording, unless others were found.
-fn own_symbols(symbols: &mut Symbols, own: Symbols) {
+fn own_symbols(symbols: &mut Kallsyms, own: Kallsyms) {
     if symbols.is_empty() {
         *symbols = own;
     }

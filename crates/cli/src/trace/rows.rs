@@ -1,8 +1,9 @@
 //! Rows of a trace's views, with names.
 
 use super::args::{Sort, View, Weight};
+use memledger_formats::kallsyms::Kallsyms;
 use memledger_formats::trace::stats::{Counts, Stats};
-use memledger_formats::trace::{Names, Site, SiteId, Symbols, WordId, migrate_name};
+use memledger_formats::trace::{Names, Site, SiteId, WordId, migrate_name};
 use std::collections::BTreeMap;
 
 /// A row.
@@ -16,7 +17,7 @@ pub(crate) struct Row {
 #[derive(Clone, Copy)]
 pub(crate) struct Labels<'a> {
     pub(crate) names: &'a Names,
-    pub(crate) symbols: &'a Symbols,
+    pub(crate) symbols: &'a Kallsyms,
 }
 
 impl Labels<'_> {
@@ -24,7 +25,7 @@ impl Labels<'_> {
         match self.names.get_site(id) {
             Site::Address(address) => self
                 .symbols
-                .name(address)
+                .near(address)
                 .unwrap_or_else(|| format!("{address:#x}")),
             Site::Text(word) => self.word(word),
         }

@@ -1,15 +1,14 @@
 //! Cuts a stream into records.
 
 use super::START;
+use super::chunk::{CHUNK, read_behind};
 use super::record::{Head, Place, Record};
 use memchr::{memchr, memchr_iter, memrchr};
 use std::fmt;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 
 /// Longest record in bytes; kernels print at most a page.
 pub const MAX_RECORD: usize = 1 << 17;
-/// Bytes asked for at once.
-const CHUNK: usize = 1 << 18;
 /// Longest first line: the mask's names are the longest part.
 const MAX_HEAD: usize = 4096;
 /// So many lines at the start with CRLF make a file of such: a task's name has room for 7.
@@ -225,18 +224,9 @@ impl<R: Read> Reader<R> {
     /// Reads one chunk more.
     fn fill(&mut self) -> io::Result<()> {
         self.line();
-        self.buf.copy_within(self.pos..self.end, 0);
+        let got = read_behind(&mut self.from, &mut self.buf, self.pos..self.end)?;
         self.end -= self.pos;
         (self.pos, self.counted) = (0, 0);
-        if self.buf.len() < self.end + CHUNK {
-            self.buf.resize(self.end + CHUNK, 0);
-        }
-        let got = loop {
-            match self.from.read(&mut self.buf[self.end..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
         self.eof = got == 0;
         let mut old = self.end;
         self.end += got;

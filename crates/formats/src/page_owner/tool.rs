@@ -7,13 +7,13 @@
 //! Texts that hold bytes of value 0, numbers of more than 24 digits and names of more than 15 characters make the tool read
 //! or write outside of its memory; here they do not.
 
+use super::chunk::read_behind;
 use memchr::{memchr, memmem, memrchr};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 
 /// Size of the tool's buffer.
 const BUFFER: usize = 128 * 1024;
-const CHUNK: usize = 1 << 18;
 
 /// The allocators that the tool tells apart: bits of [`allocator`].
 pub mod allocators {
@@ -105,18 +105,9 @@ impl<R: Read> Blocks<R> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
-        self.buf.copy_within(self.pos..self.end, 0);
+        let got = read_behind(&mut self.from, &mut self.buf, self.pos..self.end)?;
         self.end -= self.pos;
         self.pos = 0;
-        if self.buf.len() < self.end + CHUNK {
-            self.buf.resize(self.end + CHUNK, 0);
-        }
-        let got = loop {
-            match self.from.read(&mut self.buf[self.end..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
         self.eof = got == 0;
         self.end += got;
         Ok(())

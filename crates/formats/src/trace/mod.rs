@@ -15,7 +15,6 @@ mod names;
 pub mod own;
 pub mod ring;
 pub mod stats;
-mod symbols;
 mod text;
 
 pub use event::{
@@ -24,5 +23,4 @@ pub use event::{
 };
 pub use merge::Merge;
 pub use names::{MAX_FRAMES, Names, Site, SiteId, StackId, WordId};
-pub use symbols::Symbols;
 pub use text::{MAX_LINE, Text};

@@ -9,11 +9,16 @@ use std::sync::Arc;
 use memledger_formats::trace::ring::{Decoder, Endian, EventFormat, PageFormat, RawCpu};
 use memledger_formats::trace::{Item, Names, Source};
 
-/// The folder of the captures, or a line that says that there is none.
+/// The folder of the captures of Linux 7.3, or a line that says that there is none.
 pub fn captures() -> Option<PathBuf> {
+    Some(kernel_data()?.join("linux-7.3"))
+}
+
+/// The folder of all captures, or a line that says that there is none.
+pub fn kernel_data() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = std::env::var_os("MEMLEDGER_SHARED").map_or(root, PathBuf::from);
-    let dir = shared.join("kernel-data/linux-7.3");
+    let dir = shared.join("kernel-data");
     if dir.is_dir() {
         return Some(dir);
     }

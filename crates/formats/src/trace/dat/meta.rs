@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
+use crate::kallsyms::Kallsyms;
 use crate::trace::ring::{Decoder, Endian, EventFormat, PageFormat};
-use crate::trace::symbols::Symbols;
 
 /// Most bytes of one part (symbols are the largest).
 const PART: u64 = 256 << 20;
@@ -76,7 +76,7 @@ impl<R: Read> Input<R> {
 pub(super) struct Meta {
     pub(super) page: Option<PageFormat>,
     pub(super) formats: Vec<EventFormat>,
-    pub(super) symbols: Symbols,
+    pub(super) symbols: Kallsyms,
     pub(super) comms: String,
 }
 
@@ -114,7 +114,7 @@ impl Meta {
     }
 
     pub(super) fn kallsyms<R: Read>(&mut self, input: &mut Input<R>) -> io::Result<()> {
-        self.symbols = Symbols::parse(&input.text(4)?);
+        self.symbols = Kallsyms::read(input.text(4)?.as_bytes())?;
         Ok(())
     }
 

@@ -12,10 +12,10 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use rustc_hash::FxHashMap;
 
 use super::meta::{Input, MAGIC, Meta, invalid, machine};
+use crate::kallsyms::Kallsyms;
 use crate::trace::event::{Bad, Info, Item, Lost, Source, Unit};
 use crate::trace::names::{Names, SiteId};
 use crate::trace::ring::{Decoder, Endian, Memo, Record};
-use crate::trace::symbols::Symbols;
 
 /// Most records that wait for their round. If there are more, the earliest go out early.
 const WAITING: usize = 1 << 18;
@@ -52,7 +52,7 @@ pub struct PerfData<R> {
     memo: Memo,
     attrs: Vec<Attr>,
     ids: FxHashMap<u64, usize>,
-    symbols: Symbols,
+    symbols: Kallsyms,
     left: u64,
     offset: u64,
     number: u64,
@@ -120,7 +120,7 @@ impl<R: Read + Seek> PerfData<R> {
 
     /// Symbols of the kernel, which the file has inside.
     #[must_use]
-    pub fn symbols(&self) -> &Symbols {
+    pub fn symbols(&self) -> &Kallsyms {
         &self.symbols
     }
 

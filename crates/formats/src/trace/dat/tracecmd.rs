@@ -8,9 +8,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use super::meta::{Input, MAGIC, Meta, invalid, machine};
+use crate::kallsyms::Kallsyms;
 use crate::trace::event::Unit;
 use crate::trace::ring::{Endian, RawCpu};
-use crate::trace::symbols::Symbols;
 
 /// Most bytes of a chunk, unpacked.
 const CHUNK: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub struct TraceDat {
     /// The events of each processor.
     pub cpus: Vec<RawCpu<Box<dyn Read>>>,
     /// Symbols of the kernel.
-    pub symbols: Symbols,
+    pub symbols: Kallsyms,
 }
 
 /// Where the pages of a processor are.
