@@ -1,8 +1,9 @@
 //! Where the file of a mapped object is, and where its debug information.
 //!
 //! A path is the one that the process sees: it is tried below `/proc/PID/root`, then through `/proc/PID/map_files` (deleted
-//! or replaced files; needs privileges), then as it is (the process may be gone). A file whose build-id is not the one that
-//! was mapped is never taken.
+//! or replaced files; needs privileges), then below the root that the process had, then as it is (the process may be gone). A
+//! file whose build-id is not the one that was mapped is never taken; nor is a path whose file was deleted or replaced, unless a
+//! build-id says that this is it.
 
 use object::{Object, ReadCache};
 use std::fs::{self, File};
@@ -25,8 +26,12 @@ pub(crate) struct Place {
     pub(crate) proc_dir: Option<PathBuf>,
     /// Where a copy of the process's files is.
     pub(crate) sysroot: Option<PathBuf>,
+    /// The process's own root as the reader sees it; empty for `/`.
+    pub(crate) root: PathBuf,
     /// It is the executable.
     pub(crate) is_exe: bool,
+    /// The file that was mapped is no longer the one of that path.
+    pub(crate) deleted: bool,
     /// Address range of its first mapping.
     pub(crate) range: Option<(u64, u64)>,
 }
@@ -84,21 +89,27 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 /// The file of an object, if it can be reached and is the one that was mapped.
 pub(crate) fn locate(key: &ObjectKey, place: &Place) -> Option<(PathBuf, Info)> {
     let mut candidates = Vec::new();
+    let by_path = !place.deleted || !key.build_id.is_empty();
     if let Some(dir) = &place.proc_dir {
         if place.is_exe {
             candidates.push(dir.join("exe"));
         }
-        if key.path.is_absolute() {
+        if key.path.is_absolute() && by_path {
             candidates.push(below(&dir.join("root"), &key.path));
         }
         if let Some((start, end)) = place.range {
             candidates.push(dir.join(format!("map_files/{start:x}-{end:x}")));
         }
-        if key.path.is_relative() && !key.path.as_os_str().is_empty() {
+        if key.path.is_relative() && !key.path.as_os_str().is_empty() && by_path {
             candidates.push(dir.join("cwd").join(&key.path));
         }
     }
-    candidates.extend(below_sysroot(place.sysroot.as_deref(), &key.path));
+    if by_path {
+        if key.path.is_absolute() && !place.root.as_os_str().is_empty() {
+            candidates.push(below(&place.root, &key.path));
+        }
+        candidates.extend(below_sysroot(place.sysroot.as_deref(), &key.path));
+    }
     candidates.into_iter().find_map(|path| {
         let info = info(&path)?;
         (key.build_id.is_empty() || info.build_id == key.build_id).then_some((path, info))
@@ -143,7 +154,8 @@ pub(crate) fn debug_file(
     let mut candidates = Vec::new();
     for parent in parents {
         let near = [parent.join(name), parent.join(".debug").join(name)];
-        let others = own_root.iter().chain(&place.sysroot);
+        let root = Some(&place.root).filter(|root| !root.as_os_str().is_empty());
+        let others = own_root.iter().chain(root).chain(&place.sysroot);
         candidates.extend(others.flat_map(|root| near.iter().map(|c| below(root, c))));
         candidates.extend(near.iter().cloned());
         candidates.extend(roots.iter().map(|d| below(d, parent).join(name)));

@@ -42,6 +42,7 @@ mod guess;
 mod helpers;
 #[allow(unsafe_code)]
 pub mod mem;
+mod namespace;
 mod object_file;
 mod owners;
 pub mod preflight;
@@ -61,6 +62,7 @@ pub use error::{DeniedReason, Error, NoLedgerReason, Result};
 pub use guess::Wrapper;
 pub use helpers::Helpers;
 pub use mem::{Memory, ProcessMemory};
+pub use namespace::proc_is_foreign;
 pub use owners::{Block, HANDLE_EARLY, Handle, Owned, Owners};
 pub use preflight::preflight;
 pub use proc::{Mapping, Process};

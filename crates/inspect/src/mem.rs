@@ -1,8 +1,10 @@
 //! Memory of a process, read without its help and without stopping it.
 //!
 //! `process_vm_readv` copies many pieces in one call and needs only ptrace *rights*, not an attach. Where a seccomp filter
-//! takes the call away, `/proc/PID/mem` does the same, one piece a call. This is the only module with unsafe code.
+//! takes the call away, `/proc/PID/mem` does the same, one piece a call; and where `/proc` is that of another pid namespace, its
+//! numbers are good for its own files only. This is the only module with unsafe code.
 
+use crate::namespace;
 use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -52,19 +54,22 @@ pub trait Memory {
 #[derive(Debug)]
 pub struct ProcessMemory {
     pid: u32,
+    /// System calls would take `pid` for another process.
+    only_file: bool,
     file: OnceCell<Option<File>>,
 }
 
 impl ProcessMemory {
-    /// Memory of process `pid`; nothing is opened or checked before the first read.
+    /// Memory of the process that `/proc` shows as `pid`; nothing is opened or checked before the first read.
     pub fn new(pid: u32) -> Self {
         ProcessMemory {
             pid,
+            only_file: namespace::proc_is_foreign(),
             file: OnceCell::new(),
         }
     }
 
-    /// One that reads by `/proc/PID/mem` only.
+    /// One that reads and writes by `/proc/PID/mem` only.
     ///
     /// # Errors
     /// When the file cannot be opened.
@@ -72,6 +77,7 @@ impl ProcessMemory {
         let file = File::open(format!("/proc/{pid}/mem"))?;
         Ok(ProcessMemory {
             pid,
+            only_file: true,
             file: OnceCell::from(Some(file)),
         })
     }
@@ -81,11 +87,15 @@ impl ProcessMemory {
     /// # Errors
     /// Those of `process_vm_writev`; `EPERM` without ptrace rights.
     pub fn write(&self, addr: u64, data: &[u8]) -> io::Result<()> {
+        let path = format!("/proc/{}/mem", self.pid);
+        if self.only_file {
+            let file = OpenOptions::new().write(true).open(path)?;
+            return file.write_all_at(data, addr);
+        }
         match write_remote(self.pid, addr, data) {
             Ok(n) if n == data.len() => Ok(()),
             Ok(_) => Err(io::ErrorKind::WriteZero.into()),
             Err(e) if refused(&e) => {
-                let path = format!("/proc/{}/mem", self.pid);
                 let file = OpenOptions::new().write(true).open(path).map_err(|_| e)?;
                 file.write_all_at(data, addr)
             }
@@ -94,15 +104,24 @@ impl ProcessMemory {
     }
 
     /// The open `/proc/PID/mem`, if reading goes by it.
-    fn file(&self) -> Option<&File> {
-        self.file.get().and_then(Option::as_ref)
+    ///
+    /// # Errors
+    /// When it must go by it, and the file cannot be opened.
+    fn file(&self) -> io::Result<Option<&File>> {
+        if self.only_file && self.file.get().is_none() {
+            let file = self.open_file()?;
+            return Ok(self.file.get_or_init(|| Some(file)).as_ref());
+        }
+        Ok(self.file.get().and_then(Option::as_ref))
+    }
+
+    fn open_file(&self) -> io::Result<File> {
+        File::open(format!("/proc/{}/mem", self.pid))
     }
 
     /// Turns to `/proc/PID/mem` after the system call was refused; false if that is closed too.
     fn fall_back(&self) -> bool {
-        self.file
-            .get_or_init(|| File::open(format!("/proc/{}/mem", self.pid)).ok())
-            .is_some()
+        self.file.get_or_init(|| self.open_file().ok()).is_some()
     }
 
     /// Reads one batch of at most [`MAX_PIECES`]; returns false if the call itself is refused.
@@ -130,7 +149,7 @@ impl ProcessMemory {
 
 impl Memory for ProcessMemory {
     fn read(&self, addr: u64, buf: &mut [u8]) -> io::Result<()> {
-        if let Some(file) = self.file() {
+        if let Some(file) = self.file()? {
             return read_file(file, addr, buf);
         }
         match read_remote(self.pid, &mut [Span::new(addr, buf)]) {
@@ -144,7 +163,8 @@ impl Memory for ProcessMemory {
     fn read_many(&self, spans: &mut [Span<'_>]) {
         let mut rest = spans;
         while !rest.is_empty() {
-            if let Some(file) = self.file() {
+            let Ok(file) = self.file() else { return };
+            if let Some(file) = file {
                 for s in rest {
                     s.ok = read_file(file, s.addr, s.buf).is_ok();
                 }

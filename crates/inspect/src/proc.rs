@@ -4,7 +4,7 @@ use crate::error::{DeniedReason, Error, NoLedgerReason, Result};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One line of `/proc/PID/maps`, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Mapping {
     pub offset: u64,
     /// Readable.
     pub readable: bool,
-    /// Path as the process sees it, without ` (deleted)`; empty if anonymous.
+    /// Path as the process sees it, without ` (deleted)`; empty if anonymous. One outside of its root is as the reader sees it.
     pub path: String,
     /// The file has been deleted or replaced.
     pub deleted: bool,
@@ -30,10 +30,13 @@ pub struct Process {
     pub pid: u32,
     /// Name of the task (15 characters at most).
     pub comm: String,
-    /// Path of the executable; empty if unknown.
+    /// Path of the executable, in the same terms; empty if unknown.
     pub exe: PathBuf,
     /// Start time in clock ticks since boot; tells a process from a later one of the same id.
     pub start_time: u64,
+    /// Its root directory as the reader sees it; empty for `/`, and if unknown. (That of a process in another mount namespace
+    /// is mostly `/`, too.)
+    pub root: PathBuf,
     /// Its mappings.
     pub mappings: Vec<Mapping>,
 }
@@ -48,7 +51,7 @@ impl Process {
             return Err(Error::NoSuchProcess { pid });
         };
         let text = fs::read(format!("/proc/{pid}/maps")).map_err(|e| failure(pid, "maps", e))?;
-        let mappings = parse_maps(&text);
+        let mut mappings = parse_maps(&text);
         if mappings.is_empty() {
             return Err(no_memory(pid));
         }
@@ -58,12 +61,22 @@ impl Process {
             Some(path) => PathBuf::from(path),
             None => exe,
         };
+        let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_default();
+        let root = if root == Path::new("/") { PathBuf::new() } else { root };
+        for m in &mut mappings {
+            m.path = inside(&root, &m.path).to_owned();
+        }
+        let exe = match exe.to_str() {
+            Some(path) => PathBuf::from(inside(&root, path)),
+            None => exe,
+        };
         let comm = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned();
         Ok(Process {
             pid,
             comm,
             exe,
             start_time,
+            root,
             mappings,
         })
     }
@@ -77,6 +90,15 @@ impl Process {
     pub fn mapping(&self, addr: u64) -> Option<&Mapping> {
         let i = self.mappings.partition_point(|m| m.end <= addr);
         self.mappings.get(i).filter(|m| m.start <= addr)
+    }
+}
+
+/// A path as the reader sees it, as a process whose root is `root` does; as it is if it is not below that.
+fn inside<'a>(root: &Path, path: &'a str) -> &'a str {
+    let rest = root.to_str().and_then(|root| path.strip_prefix(root));
+    match rest {
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
     }
 }
 
@@ -236,6 +258,15 @@ mod tests {
             ("", false, 0x1000)
         );
         assert_eq!(maps[2].path, "/x\ny");
+    }
+
+    #[test]
+    fn paths_below_a_root() {
+        assert_eq!(inside(Path::new("/jail"), "/jail/bin/x"), "/bin/x");
+        assert_eq!(inside(Path::new("/jail"), "/jailer/x"), "/jailer/x");
+        assert_eq!(inside(Path::new("/jail"), "/bin/x"), "/bin/x");
+        assert_eq!(inside(Path::new(""), "/bin/x"), "/bin/x");
+        assert_eq!(inside(Path::new("/jail"), "[heap]"), "[heap]");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::decode;
 use crate::error::{Error, Result};
 use crate::find::{self, Found};
 use crate::mem::{Memory, ProcessMemory, Span};
+use crate::namespace;
 use crate::proc::{self, Process};
 use crate::scan;
 use crate::view::View;
@@ -229,7 +230,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::read`].
     pub fn read_self() -> Result<Self> {
-        Self::read(std::process::id())
+        Self::read(namespace::own_pid())
     }
 
     /// Reads from any memory, for example a core file; `process` tells what is known of its process.

@@ -237,7 +237,9 @@ impl Symbolizer {
             let files = files::Place {
                 proc_dir,
                 sysroot: self.options.sysroot.clone(),
+                root: snapshot.process.root.clone(),
                 is_exe: place.is_exe,
+                deleted: place.deleted,
                 range: place.range,
             };
             ObjectFile::load(
@@ -267,6 +269,8 @@ pub(crate) struct Place {
 struct Where {
     is_exe: bool,
     loaded: bool,
+    /// Its file was deleted or replaced since it was mapped.
+    deleted: bool,
     range: Option<(u64, u64)>,
 }
 
@@ -282,6 +286,7 @@ fn identify(snapshot: &Snapshot, ledger: &Ledger, node: &NodeInfo) -> (ObjectKey
         // Code of no object: generated, or unknown to the runtime. A file mapping tells at least the name.
         let mapped = mapped.filter(|m| m.path.starts_with('/') && !node.dead);
         let path = mapped.map(|m| PathBuf::from(&m.path)).unwrap_or_default();
+        let deleted = mapped.is_some_and(|m| m.deleted);
         let bias = mapped.map_or(0, |m| m.start.wrapping_sub(m.offset));
         let is_exe = !path.as_os_str().is_empty() && path == process.exe;
         return (
@@ -293,6 +298,7 @@ fn identify(snapshot: &Snapshot, ledger: &Ledger, node: &NodeInfo) -> (ObjectKey
             Where {
                 is_exe,
                 loaded: !node.dead,
+                deleted,
                 range: None,
             },
         );
@@ -307,6 +313,7 @@ fn identify(snapshot: &Snapshot, ledger: &Ledger, node: &NodeInfo) -> (ObjectKey
         None => Path::new(&record.name).to_owned(),
     };
     let range = mapped.map(|m| (m.start, m.end));
+    let deleted = mapped.is_some_and(|m| m.deleted);
     (
         ObjectKey {
             path,
@@ -316,6 +323,7 @@ fn identify(snapshot: &Snapshot, ledger: &Ledger, node: &NodeInfo) -> (ObjectKey
         Where {
             is_exe,
             loaded,
+            deleted,
             range,
         },
     )

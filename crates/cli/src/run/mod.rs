@@ -86,6 +86,13 @@ fn plan(args: &Run) -> Result<Plan> {
             return Ok(blind);
         }
     }
+    if memledger_inspect::proc_is_foreign() {
+        eprintln!(
+            "memledger: {} is not measured: /proc is not that of this pid namespace (mount it, as unshare --mount-proc does)",
+            name.display()
+        );
+        return Ok(blind);
+    }
     let library = match launch::find_library(args.lib.as_deref()) {
         Ok(library) => library,
         Err(message) if args.lib.is_some() => return Err(Failure::Message(message)),
