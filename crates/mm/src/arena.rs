@@ -11,6 +11,7 @@
 
 use crate::lock::Lock;
 use crate::platform::Platform;
+use crate::sync;
 use crate::unit::{CLEAN, Cold, DIRTY, USED, Unit, get, set};
 use core::cell::UnsafeCell;
 use core::mem::size_of;
@@ -205,7 +206,7 @@ pub struct Arena<P> {
     /// Runs whose pages were moved there: each is a mapping of its own to the kernel, which allows about 65,000 of them.
     pub moved_runs: AtomicU32,
     /// Runs that a signal handler could not give back; linked by `Cold::next`.
-    pending: AtomicU32,
+    pending: sync::AtomicU32,
     lock: Lock<P>,
     inner: UnsafeCell<Inner>,
 }
@@ -225,7 +226,7 @@ impl<P: Platform> Arena<P> {
             committed_bytes: AtomicUsize::new(0),
             meta_bytes: AtomicU64::new(0),
             moved_runs: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
+            pending: sync::AtomicU32::new(0),
             lock: Lock::new(),
             inner: UnsafeCell::new(Inner {
                 dirty: Bins::new(),
@@ -365,7 +366,7 @@ impl<P: Platform> Arena<P> {
 
     fn with<R>(&self, nested: bool, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
         if nested {
-            if !self.lock.acquire_nested(None) {
+            if !self.lock.acquire_nested() {
                 return None;
             }
         } else {
@@ -544,7 +545,7 @@ impl<P: Platform> Arena<P> {
     }
 
     /// Puts a used run aside, without the lock.
-    fn put_aside(&self, first: u32, n: u32) {
+    pub(crate) fn put_aside(&self, first: u32, n: u32) {
         set!(self.cold(first).len, n);
         let mut head = self.pending.load(Ordering::Relaxed);
         loop {
@@ -671,7 +672,7 @@ impl<P: Platform> Arena<P> {
         }
     }
 
-    /// (bytes in runs that are handed out, bytes of dirty free runs, bytes of committed address space).
+    /// (bytes in runs that are handed out, bytes of dirty free runs, bytes of committed address space). The caller has set `busy`.
     pub fn usage(&self) -> (usize, usize, usize) {
         self.with(false, |i| {
             (

@@ -4,9 +4,10 @@
 
 use crate::arena::{Arena, BUMP_UNITS, UNIT};
 use crate::platform::Platform;
+use crate::sync::AtomicUsize;
 use crate::unit::set;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use memledger_abi::{BumpHeader, KIND_BUMP, KIND_CONTINUED};
 
 /// `BumpHeader` with atomic fields.

@@ -57,14 +57,9 @@ impl<P: Platform> Central<P> {
         }
     }
 
-    fn with<R>(
-        &self,
-        arena: &Arena<P>,
-        nested: bool,
-        f: impl FnOnce(&mut Inner) -> R,
-    ) -> Option<R> {
+    fn with<R>(&self, nested: bool, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
         if nested {
-            if !self.lock.acquire_nested(Some(arena.lock())) {
+            if !self.lock.acquire_nested() {
                 return None;
             }
         } else {
@@ -89,7 +84,7 @@ impl<P: Platform> Central<P> {
         cell: usize,
         nested: bool,
     ) -> usize {
-        self.with(arena, nested, |inner| {
+        self.with(nested, |inner| {
             let mut got = 0;
             let n = want.min(inner.shared_len);
             if n > 0 {
@@ -151,7 +146,7 @@ impl<P: Platform> Central<P> {
         n: usize,
         nested: bool,
     ) -> Result<(), PutError> {
-        self.with(arena, nested, |inner| {
+        self.with(nested, |inner| {
             if inner.shared.is_null() {
                 let cap = SHARED_BATCHES * batch_of_class(class);
                 inner.shared = arena.meta(cap * size_of::<Entry>(), nested).cast();
@@ -181,7 +176,7 @@ impl<P: Platform> Central<P> {
 
     /// Puts the shared entries into their slabs and gives all empty slabs back.
     pub fn trim(&self, arena: &Arena<P>, class: usize) -> Result<(), PutError> {
-        self.with(arena, false, |inner| {
+        self.with(false, |inner| {
             while inner.shared_len > 0 {
                 inner.shared_len -= 1;
                 // SAFETY: below the old length.

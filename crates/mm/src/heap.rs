@@ -94,6 +94,8 @@ pub struct ThreadSlot {
     pub nested: *mut Heap,
     /// 1 while the second heap is in use.
     pub nested_busy: u32,
+    /// Locks that this thread holds or waits for, those of an interrupted manager included.
+    pub locks: u32,
     /// `busy`, as `fork` found it.
     pub busy_before_fork: u32,
     /// The tracer's.

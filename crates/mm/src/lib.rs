@@ -33,11 +33,15 @@ pub mod heap;
 pub mod large;
 pub mod ledger;
 mod lifecycle;
+#[cfg(not(all(test, shuttle)))]
 pub mod linux;
 pub mod lock;
 pub mod manager;
+#[cfg(all(test, shuttle))]
+mod model;
 pub mod platform;
 pub mod slab;
+mod sync;
 pub mod unit;
 
 pub use manager::Manager;

@@ -33,6 +33,7 @@ impl<P: Platform> Manager<P> {
 
     /// Gives this thread a table of the walks that it makes, for stacks of `depth` frames. Without memory, before its first
     /// allocation, and in a signal handler inside the manager it gets none.
+    #[cfg_attr(all(test, shuttle), expect(dead_code, reason = "for `linux`"))]
     pub(crate) fn keep_paths(&self, depth: u32) {
         let thread = P::thread();
         // SAFETY: this thread's slot.
@@ -56,7 +57,7 @@ impl<P: Platform> Manager<P> {
     /// A heap that no thread has, an old one if there is; null when out of memory, or (`nested`) it would have to wait.
     pub(crate) fn acquire_heap(&self, nested: bool) -> *mut Heap {
         if nested {
-            if !self.heaps_lock.acquire_nested(Some(self.arena.lock())) {
+            if !self.heaps_lock.acquire_nested() {
                 return null_mut();
             }
         } else {
@@ -138,6 +139,15 @@ impl<P: Platform> Manager<P> {
             }
             self.arena.purge_to(0, 0, false) > 0
         })
+    }
+
+    /// [`crate::arena::Arena::usage`]; zeros in a signal handler inside the manager.
+    pub fn usage(&self) -> (usize, usize, usize) {
+        // SAFETY: this thread's slot.
+        if unsafe { (&raw const (*P::thread()).busy).read_volatile() } != 0 {
+            return (0, 0, 0);
+        }
+        self.guarded(false, || self.arena.usage())
     }
 
     /// Before `fork`: takes all locks, so that the child gets them in a known state. What this thread allocates until

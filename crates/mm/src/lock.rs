@@ -3,13 +3,15 @@
 //! ```text
 //! 0 = free, else  bits 1..32: name of the holding thread (from the address of its slot)   bit 0: somebody may sleep
 //! ```
-//! The owner stands in the word itself, so that a signal handler always sees it: it must not wait for a lock that the code it
-//! interrupted holds, and `fork` in such a handler must leave it to that code, which goes on in both processes.
-//! (Names of threads whose slots are a multiple of 64 GiB apart are the same: such a handler gives up needlessly.)
+//! A signal handler must not wait while the code that it interrupted holds any lock: not for that one, nor for another,
+//! whose holder may have been interrupted as well, by a handler that waits for the first. So each thread counts the locks that
+//! it holds or waits for (`ThreadSlot::locks`). The owner stands in the word itself, too, for `fork`: in a handler it must leave
+//! a lock to the interrupted code, which goes on in both processes.
 
 use crate::platform::Platform;
+use crate::sync::AtomicU32;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 const SLEEPERS: u32 = 1;
 
@@ -48,19 +50,34 @@ impl<P: Platform> Lock<P> {
             .is_ok()
     }
 
+    /// Counts the locks of this thread up, or down.
+    #[inline]
+    fn count(by: i32) -> u32 {
+        // SAFETY: this thread's slot; a handler in between leaves the count as it found it.
+        unsafe {
+            let count = &raw mut (*P::thread()).locks;
+            let old = count.read_volatile();
+            count.write_volatile(old.wrapping_add_signed(by));
+            old
+        }
+    }
+
     /// Takes the lock; spins a little, then sleeps.
     #[inline]
     pub fn acquire(&self) {
+        Self::count(1);
         if !self.try_word(Self::own()) {
             self.acquire_slow();
         }
     }
 
-    /// Takes the lock in a signal handler that interrupted this thread inside the manager. `false`: it must not wait, because
-    /// this thread holds the lock itself, or holds `inner`, which whoever has this lock may be waiting for.
-    pub fn acquire_nested(&self, inner: Option<&Lock<P>>) -> bool {
+    /// Takes the lock in a signal handler that interrupted this thread inside the manager. `false`: it would have to wait, and must
+    /// not, as the interrupted code holds a lock.
+    pub fn acquire_nested(&self) -> bool {
+        let held = Self::count(1) != 0;
         if !self.try_word(Self::own()) {
-            if self.is_own() || inner.is_some_and(Lock::is_own) {
+            if held {
+                Self::count(-1);
                 return false;
             }
             self.acquire_slow();
@@ -71,7 +88,7 @@ impl<P: Platform> Lock<P> {
     #[cold]
     fn acquire_slow(&self) {
         let own = Self::own();
-        for _ in 0..100 {
+        for _ in 0..crate::sync::SPINS {
             if self.word.load(Ordering::Relaxed) == 0 && self.try_word(own) {
                 return;
             }
@@ -101,6 +118,7 @@ impl<P: Platform> Lock<P> {
         if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
             P::wake(&self.word);
         }
+        Self::count(-1);
     }
 
     /// Before `fork`: takes the lock, unless this thread has it (then a signal handler forks).
@@ -118,6 +136,7 @@ impl<P: Platform> Lock<P> {
             self.skipped.store(false, Ordering::Relaxed);
         } else if child {
             self.word.store(0, Ordering::Release);
+            Self::count(-1);
         } else {
             self.release();
         }

@@ -23,6 +23,7 @@ use crate::heap::{Entry, Heap, HeapLists, ThreadSlot, empty};
 use crate::lock::Lock;
 use crate::platform::{Freed, Misuse, Platform};
 use crate::slab::locate;
+use crate::sync;
 use crate::unit::{Unit, get};
 use core::mem::size_of;
 use core::ptr::{NonNull, null_mut};
@@ -46,7 +47,7 @@ pub struct Manager<P: Platform> {
     pub(crate) bump: Bump,
     pub(crate) heaps_lock: Lock<P>,
     pub(crate) heaps: HeapLists,
-    state: AtomicU32,
+    state: sync::AtomicU32,
     init_lock: Lock<P>,
     cell_bytes: AtomicU32,
     /// Frees of pointers that were never given out; they are ignored.
@@ -98,7 +99,7 @@ impl<P: Platform> Manager<P> {
                 all: AtomicPtr::new(null_mut()),
                 free: AtomicPtr::new(null_mut()),
             },
-            state: AtomicU32::new(0),
+            state: sync::AtomicU32::new(0),
             init_lock: Lock::new(),
             cell_bytes: AtomicU32::new(4),
             foreign_frees: AtomicU64::new(0),
@@ -152,11 +153,13 @@ impl<P: Platform> Manager<P> {
             let stack = (&raw mut (*(*thread).heap).stacks)
                 .cast::<crate::heap::Stack>()
                 .add(class);
+            sync::point();
             let top = (*stack).top;
             let some = top != (*stack).base;
             let mut e = Entry { slot: 0, cell: 0 };
             if some {
                 e = *top.sub(1);
+                sync::point();
                 (*stack).top = top.sub(1);
             }
             compiler_fence(Ordering::SeqCst);
@@ -307,6 +310,7 @@ impl<P: Platform> Manager<P> {
                 let room = top != (*stack).end;
                 if room {
                     *top = e;
+                    sync::point();
                     (*stack).top = top.add(1);
                 }
                 compiler_fence(Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! What the manager needs from the system it runs on.
 
 use crate::heap::ThreadSlot;
-use core::sync::atomic::AtomicU32;
+use crate::sync::AtomicU32;
 
 /// A system under the manager. All functions must work inside `malloc`: no allocation, `errno` untouched.
 pub trait Platform: 'static {

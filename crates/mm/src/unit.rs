@@ -47,15 +47,17 @@ const _: () = {
 
 /// Relaxed load, to keep lines short.
 macro_rules! get {
-    ($e:expr) => {
+    ($e:expr) => {{
+        $crate::sync::point();
         $e.load(core::sync::atomic::Ordering::Relaxed)
-    };
+    }};
 }
 /// Relaxed store.
 macro_rules! set {
-    ($e:expr, $v:expr) => {
+    ($e:expr, $v:expr) => {{
+        $crate::sync::point();
         $e.store($v, core::sync::atomic::Ordering::Relaxed)
-    };
+    }};
 }
 pub(crate) use {get, set};
 

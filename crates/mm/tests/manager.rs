@@ -16,7 +16,7 @@ struct Test;
 
 thread_local! {
     static SLOT: UnsafeCell<ThreadSlot> = const { UnsafeCell::new(ThreadSlot {
-        heap: null_mut(), busy: 0, exiting: 0, nested: null_mut(), nested_busy: 0, busy_before_fork: 0,
+        heap: null_mut(), busy: 0, exiting: 0, nested: null_mut(), nested_busy: 0, locks: 0, busy_before_fork: 0,
         trace: kmemtrace::TraceSlot::EMPTY,
     }) };
 }

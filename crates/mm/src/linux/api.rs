@@ -320,7 +320,7 @@ pub struct Totals {
 
 /// The sums.
 pub fn totals() -> Totals {
-    let (used_runs, dirty, committed) = MM.arena.usage();
+    let (used_runs, dirty, committed) = MM.usage();
     Totals {
         used_runs,
         dirty,

@@ -1,7 +1,7 @@
 //! The thread-local block, initial-exec:
 //!
 //! ```text
-//! memledger_thread: ThreadSlot (56 bytes, heap = the empty heap) | StackBounds (zero)
+//! memledger_thread: ThreadSlot (64 bytes at most, heap = the empty heap) | StackBounds (zero)
 //! ```
 //! Hidden, so that a program that is linked with memledger and runs under the preloaded library keeps two.
 
