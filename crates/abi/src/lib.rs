@@ -26,6 +26,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod meta;
 pub mod owner;
 pub mod trace;
 
@@ -195,8 +196,10 @@ pub struct Descriptor {
     pub trace: u64,
     /// Address of the [`owner::OwnerControl`]; 0 = this runtime has no page owner.
     pub owner: u64,
+    /// Address of the [`meta::MetaTable`]: own memory by purpose; 0 = not told.
+    pub meta: u64,
     /// Unused, 0.
-    pub reserved1: [u64; 4],
+    pub reserved1: [u64; 3],
 }
 
 /// What a module passes to [`Descriptor::register`].

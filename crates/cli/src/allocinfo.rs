@@ -2,9 +2,9 @@
 
 use crate::args::{Allocinfo, Colour};
 use crate::output::{
-    Table, Target, core_json, counted, guess_note, row_json, total_json, wrappers_json,
+    Entry, Table, Target, core_json, counted, guess_note, row_json, total_json, wrappers_json,
 };
-use crate::source::{Input, report_bad};
+use crate::source::{Input, Source, report_bad};
 use crate::{Failure, Result};
 use memledger_formats::allocinfo::{self as format, Total, Version};
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ pub(crate) fn run(args: &Allocinfo, colour: Colour) -> Result<u8> {
     if args.raw
         && args.sort.is_none()
         && args.top.is_none()
+        && !args.metadata
         && args.filter.is_empty()
         && let Some(reader) = source.open_text()?
     {
@@ -26,6 +27,18 @@ pub(crate) fn run(args: &Allocinfo, colour: Colour) -> Result<u8> {
     }
     let mut input = source.read(&args.symbols, args.frames)?;
     let findings = input.findings();
+    if !args.metadata
+        && !matches!(source, Source::Process(_) | Source::Core(_))
+        && !input.metadata.is_empty()
+    {
+        let rows = counted(
+            i64::try_from(input.metadata.len()).unwrap_or(i64::MAX),
+            "row",
+        );
+        input.notes.push(format!(
+            "{rows} of memledger's own memory left out (--metadata)"
+        ));
+    }
     report_bad(&input.bad);
     let all: Total = input.entries.iter().map(|entry| &entry.row).collect();
     let net = input
@@ -34,7 +47,7 @@ pub(crate) fn run(args: &Allocinfo, colour: Colour) -> Result<u8> {
     let matching = select(&mut input, args)?;
     let mut target = Target::stdout(colour);
     if args.raw {
-        raw(&mut target, &input)?;
+        raw(&mut target, args, &input)?;
     } else if args.json {
         json_out(&mut target, args, &input, &all, net.as_ref())?;
     } else {
@@ -98,11 +111,43 @@ fn select(input: &mut Input, args: &Allocinfo) -> Result<Total> {
     Ok(matching)
 }
 
-fn raw(target: &mut Target, input: &Input) -> Result<()> {
+/// Rows of memledger's own memory, if they are wanted.
+fn own<'a>(input: &'a Input, args: &Allocinfo) -> impl Iterator<Item = &'a Entry> {
+    input.metadata.iter().filter(|_| args.metadata)
+}
+
+/// Prints them apart from the others, with their own sum.
+fn own_table(target: &mut Target, args: &Allocinfo, input: &Input, table: &Table) -> Result<()> {
+    if !args.metadata {
+        return Ok(());
+    }
+    let palette = target.palette;
+    let rows: Vec<Entry> = own(input, args).cloned().collect();
+    writeln!(
+        target.out,
+        "{0}memledger itself, in no total above:{0:#}",
+        palette.strong
+    )?;
+    table.rows(&mut target.out, &rows)?;
+    let sum: Total = rows.iter().map(|entry| &entry.row).collect();
+    let calls = crate::output::grouped(sum.calls);
+    writeln!(
+        target.out,
+        "{:>14} {calls:>12}  of its own",
+        table.size(sum.bytes)
+    )?;
+    Ok(())
+}
+
+fn raw(target: &mut Target, args: &Allocinfo, input: &Input) -> Result<()> {
     format::write(
         &mut target.out,
         input.version.unwrap_or(Version::V2_0),
-        input.entries.iter().map(|entry| &entry.row),
+        input
+            .entries
+            .iter()
+            .chain(own(input, args))
+            .map(|entry| &entry.row),
     )?;
     for note in &input.notes {
         eprintln!("memledger: {note}");
@@ -161,7 +206,7 @@ fn table(
         for note in &input.notes {
             writeln!(target.out, "{warn}{note}{warn:#}")?;
         }
-        return Ok(());
+        return own_table(target, args, input, &table);
     };
     writeln!(
         target.out,
@@ -215,6 +260,7 @@ fn json_out(
         "version": input.version.map(|version| version.to_string()),
         "guessed_wrappers": wrappers_json(&input.wrappers),
         "rows": rows,
+        "metadata": input.metadata.iter().map(|entry| row_json(entry, None)).collect::<Vec<Value>>(),
         "total": total_json(all),
         "notes": input.notes,
         "bad_lines": bad,

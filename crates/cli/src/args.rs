@@ -213,6 +213,9 @@ pub(crate) struct Allocinfo {
     /// Show rows without live memory too
     #[arg(long)]
     pub(crate) zero: bool,
+    /// Show what memledger itself takes, by purpose, beside the rows (processes, cores, and text that was printed with it)
+    #[arg(long)]
+    pub(crate) metadata: bool,
     /// Exact numbers instead of KiB, MiB, ...
     #[arg(long)]
     pub(crate) bytes: bool,

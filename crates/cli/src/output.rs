@@ -228,6 +228,11 @@ impl Table {
             "{strong}{:>14} {:>12}  where{strong:#}",
             "bytes", "calls"
         )?;
+        self.rows(out, entries)
+    }
+
+    /// Prints the rows alone.
+    pub(crate) fn rows(&self, out: &mut impl Write, entries: &[Entry]) -> io::Result<()> {
         for entry in entries {
             writeln!(
                 out,
@@ -273,7 +278,7 @@ impl Table {
         parts.extend(
             row.extra
                 .iter()
-                .filter(|extra| !is_unloaded(extra))
+                .filter(|extra| !is_unloaded(extra) && extra.0 != "metadata")
                 .map(|(key, value)| clean(&format!("{key}:{value}"))),
         );
         if entry.unloaded {

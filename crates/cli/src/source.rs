@@ -37,6 +37,8 @@ pub(crate) enum Source {
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     pub(crate) entries: Vec<Entry>,
+    /// Rows of memledger's own memory, which are in no sum.
+    pub(crate) metadata: Vec<Entry>,
     pub(crate) version: Option<Version>,
     pub(crate) bad: Vec<BadLine>,
     /// It comes from a kernel, which counts slab memory twice.
@@ -84,8 +86,11 @@ impl Source {
         let text = format::read(reader)?;
         let kernel = matches!(self, Source::Kernel | Source::KernelFile(_))
             || text.rows.iter().any(format::is_backing);
+        let (metadata, rows): (Vec<_>, Vec<_>) =
+            text.rows.into_iter().partition(format::is_metadata);
         Ok(Input {
-            entries: text.rows.into_iter().map(Entry::from).collect(),
+            entries: rows.into_iter().map(Entry::from).collect(),
+            metadata: metadata.into_iter().map(Entry::from).collect(),
             version: text.version,
             bad: text.bad,
             kernel,
@@ -188,8 +193,10 @@ fn from_snapshot(snapshot: Snapshot, symbols: &Symbols, stacks: bool) -> Result<
         .core
         .as_ref()
         .is_some_and(|core| core.truncated() > 0);
+    let metadata = memledger_inspect::metadata(&snapshot);
     Ok(Input {
         entries,
+        metadata: metadata.into_iter().map(Entry::from).collect(),
         version: Some(Version::V2_0),
         lost: snapshot.torn_units() > 0 || snapshot.unread() > 0 || truncated,
         notes: notes(&snapshot),

@@ -49,7 +49,7 @@ pub use filter::{Filter, Pattern};
 pub use parse::parse_row;
 pub use reader::{Allocinfo, DEFAULT_MAX_LINE, Item, Reader, read};
 pub use sort::{SortKey, SortSpec, SpecError};
-pub use total::{KernelTotal, Total, is_backing, kernel_total, merge_by_key, total};
+pub use total::{KernelTotal, Total, is_backing, is_metadata, kernel_total, merge_by_key, total};
 pub use writer::{Writer, write, write_row};
 
 use std::fmt;

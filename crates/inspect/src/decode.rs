@@ -163,6 +163,7 @@ pub(crate) fn descriptor(b: &[u8]) -> Descriptor {
         trace: l(offset_of!(D, trace)),
         reserved0: 0,
         owner: l(offset_of!(D, owner)),
+        meta: l(offset_of!(D, meta)),
         reserved1: Default::default(),
         reserved2: 0,
         reserved3: 0,

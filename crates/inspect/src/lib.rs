@@ -42,6 +42,7 @@ mod guess;
 mod helpers;
 #[allow(unsafe_code)]
 pub mod mem;
+mod metadata;
 mod namespace;
 mod object_file;
 mod owners;
@@ -67,6 +68,6 @@ pub use owners::{Block, HANDLE_EARLY, Handle, Owned, Owners};
 pub use preflight::preflight;
 pub use proc::{Mapping, Process};
 pub use residency::{Arena, Others, Pin, Residency};
-pub use rows::{MergeBy, Report, Row, RowKind, report, rows, sites, to_allocinfo};
+pub use rows::{MergeBy, Report, Row, RowKind, metadata, report, rows, sites, to_allocinfo};
 pub use snapshot::{Ledger, ModuleInfo, NodeInfo, Snapshot, Sum, TagInfo};
 pub use symbols::{Frame, FunctionAt, SymbolOptions, Symbolizer};

@@ -62,7 +62,11 @@ impl Process {
             None => exe,
         };
         let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_default();
-        let root = if root == Path::new("/") { PathBuf::new() } else { root };
+        let root = if root == Path::new("/") {
+            PathBuf::new()
+        } else {
+            root
+        };
         for m in &mut mappings {
             m.path = inside(&root, &m.path).to_owned();
         }

@@ -21,6 +21,8 @@ pub enum RowKind {
     Site,
     /// Memory that could be charged to neither; `func` names the reason.
     Reserved,
+    /// Memory of memledger itself; `func` names the purpose. Only [`metadata`] gives such rows: they are in no sum.
+    Metadata,
 }
 
 /// How sites are merged.
@@ -113,6 +115,25 @@ pub fn sites(
         }
     };
     indexes.iter().map(|&index| row(index)).collect()
+}
+
+/// Rows of what the runtimes need for themselves, by purpose, largest first. Their memory is in no row of [`rows`], and not in
+/// [`Snapshot::total`].
+pub fn metadata(snapshot: &Snapshot) -> Vec<Row> {
+    let mut sums: Vec<(&str, Sum)> = Vec::new();
+    for (name, sum) in snapshot.ledgers.iter().flat_map(|l| &l.metadata) {
+        match sums.iter_mut().find(|(n, _)| n == name) {
+            Some((_, all)) => all.add(*sum),
+            None => sums.push((name, *sum)),
+        }
+    }
+    sums.retain(|(_, sum)| sum.bytes > 0);
+    sums.sort_by_key(|(name, sum)| (std::cmp::Reverse(sum.bytes), *name));
+    let row = |(name, sum): (&str, Sum)| Row {
+        kind: RowKind::Metadata,
+        ..reserved_row(sum, name)
+    };
+    sums.into_iter().map(row).collect()
 }
 
 /// What a frame is to the choice of the one that is charged.
@@ -388,7 +409,7 @@ impl Merger {
 }
 
 /// A row in the terms of the kernel's text. Its writer escapes what would be misread. A row of an unloaded module is marked
-/// with `unloaded:yes`.
+/// with `unloaded:yes`, one of memledger's own memory with `metadata:yes`.
 pub fn to_allocinfo(row: &Row) -> allocinfo::Row {
     allocinfo::Row {
         bytes: i64::try_from(row.bytes).unwrap_or(i64::MAX),
@@ -398,9 +419,13 @@ pub fn to_allocinfo(row: &Row) -> allocinfo::Row {
         module: row.module.clone(),
         func: row.func.clone(),
         accurate: row.accurate,
-        extra: match row.loaded {
-            true => Vec::new(),
-            false => vec![("unloaded".into(), "yes".into())],
-        },
+        extra: [
+            ("unloaded", !row.loaded),
+            ("metadata", row.kind == RowKind::Metadata),
+        ]
+        .into_iter()
+        .filter(|(_, set)| *set)
+        .map(|(key, _)| (key.to_owned(), "yes".to_owned()))
+        .collect(),
     }
 }

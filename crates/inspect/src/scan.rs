@@ -6,6 +6,7 @@
 
 use crate::decode;
 use crate::mem::{Memory, Span};
+use crate::metadata::SlabTails;
 use crate::snapshot::Sum;
 use crate::view::View;
 use memledger_abi::{
@@ -43,6 +44,8 @@ pub(crate) struct Account {
     pub(crate) torn: u64,
     /// Units with objects that were read.
     pub(crate) units: u64,
+    /// What slabs hold beside their slots.
+    pub(crate) tails: SlabTails,
 }
 
 impl Account {
@@ -286,6 +289,9 @@ impl Scan<'_> {
                 continue;
             }
             self.account.units += run;
+            if job.meta.kind == KIND_SLAB {
+                self.account.tails.add(job.meta.slots, self.d.cell_size);
+            }
             self.add(&job.meta, &now, span.buf);
         }
         self.cells = cells;

@@ -8,6 +8,7 @@ use crate::decode;
 use crate::error::{Error, Result};
 use crate::find::{self, Found};
 use crate::mem::{Memory, ProcessMemory, Span};
+use crate::metadata;
 use crate::namespace;
 use crate::proc::{self, Process};
 use crate::scan;
@@ -114,6 +115,8 @@ pub struct Ledger {
     pub losses: [u64; 8],
     /// Bytes used by memledger itself; in no row.
     pub meta_bytes: u64,
+    /// What it needs for itself, by purpose; in no row and no sum, and more than `meta_bytes`: also cells and unit table.
+    pub metadata: Vec<(String, Sum)>,
     /// Units that kept changing while they were read, could not be read or made no sense; not in the sums.
     pub torn_units: u64,
     /// Units of objects that were read.
@@ -191,6 +194,7 @@ impl Ledger {
         ledger.torn_units = account.torn;
         ledger.units = account.units;
         ledger.unread = now.unread;
+        ledger.metadata = metadata::read(mem, now.d.meta, &account.tails, &mut ledger.unread);
         ledger.nodes = read_nodes(mem, &now, &mut ledger.unread);
         ledger.tags = read_tags(mem, &now, &mut ledger.unread);
         ledger.modules = read_modules(mem, &now, &mut ledger.unread);

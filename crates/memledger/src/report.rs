@@ -5,7 +5,7 @@
 
 use memledger_abi::{FIRST_TAG, INDEX_FOREIGN, SITE_BASE};
 use memledger_inspect::{
-    Helpers, MergeBy, Row, Snapshot, Sum, SymbolOptions, Symbolizer, rows, to_allocinfo,
+    Helpers, MergeBy, Row, Snapshot, Sum, SymbolOptions, Symbolizer, metadata, rows, to_allocinfo,
 };
 use std::fmt;
 
@@ -18,9 +18,13 @@ pub struct Allocinfo {
     pub bytes: u64,
     /// Live allocations: the sum of the rows.
     pub calls: u64,
+    /// What memledger itself takes, by purpose (`func`), largest first: cells, unit table, heaps, call stacks, tags, tracer, page
+    /// owner. As mapped, not all of it resident. In no sum.
+    pub metadata: Vec<Row>,
 }
 
-/// The kernel's text: `allocinfo - version: 2.0` and a row a line.
+/// The kernel's text: `allocinfo - version: 2.0` and a row a line. With `{:#}` the rows of [`Allocinfo::metadata`] follow, marked
+/// `metadata:yes`.
 impl fmt::Display for Allocinfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
@@ -29,7 +33,8 @@ impl fmt::Display for Allocinfo {
             memledger_formats::allocinfo::Version::V2_0,
         );
         out.header().map_err(|_| fmt::Error)?;
-        for row in &self.rows {
+        let own = self.metadata.iter().filter(|_| f.alternate());
+        for row in self.rows.iter().chain(own) {
             out.row(&to_allocinfo(row)).map_err(|_| fmt::Error)?;
         }
         f.write_str(&String::from_utf8_lossy(&text))
@@ -79,7 +84,12 @@ fn explain(
     let (bytes, calls) = rows
         .iter()
         .fold((0, 0), |(b, c), r| (b + r.bytes, c + r.calls));
-    Ok(Allocinfo { rows, bytes, calls })
+    Ok(Allocinfo {
+        rows,
+        bytes,
+        calls,
+        metadata: metadata(&snapshot),
+    })
 }
 
 /// Puts sums of a scan in place of those of the snapshot.

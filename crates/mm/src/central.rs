@@ -1,7 +1,7 @@
 //! What threads share of one class: a stack of entries that goes from thread to thread without touching slabs (so memory
 //! that one thread allocates and another frees costs a copy of 16 bytes an object), and behind it the slabs with free slots.
 
-use crate::arena::Arena;
+use crate::arena::{Arena, MetaKind};
 use crate::class::{batch_of_class, units_of_class};
 use crate::heap::Entry;
 use crate::lock::Lock;
@@ -149,7 +149,8 @@ impl<P: Platform> Central<P> {
         self.with(nested, |inner| {
             if inner.shared.is_null() {
                 let cap = SHARED_BATCHES * batch_of_class(class);
-                inner.shared = arena.meta(cap * size_of::<Entry>(), nested).cast();
+                let bytes = cap * size_of::<Entry>();
+                inner.shared = arena.meta_for(MetaKind::Shared, bytes, nested).cast();
                 inner.shared_cap = if inner.shared.is_null() { 0 } else { cap };
             }
             let fits = n.min(inner.shared_cap - inner.shared_len);

@@ -1,5 +1,6 @@
 //! What happens to heaps beside allocation: threads end, memory is given back on request, the process forks.
 
+use crate::arena::MetaKind;
 use crate::central::PutError;
 use crate::class::CLASSES;
 use crate::heap::{Heap, ThreadSlot, empty};
@@ -47,7 +48,7 @@ impl<P: Platform> Manager<P> {
             return;
         };
         self.guarded(false, || {
-            if let Some(memory) = NonNull::new(self.arena.meta(bytes, false)) {
+            if let Some(memory) = NonNull::new(self.arena.meta_for(MetaKind::Walks, bytes, false)) {
                 // SAFETY: `meta` gives zeroed memory, aligned to 64, for ever; the heap is this thread's, `busy` is set.
                 unsafe { (*heap).paths = Paths::begin(memory, depth).as_ptr() };
             }
@@ -70,7 +71,10 @@ impl<P: Platform> Manager<P> {
             if !heap.is_null() {
                 self.heaps.free.store((*heap).next_free, Ordering::Relaxed);
             } else {
-                heap = self.arena.meta(size_of::<Heap>(), nested).cast();
+                heap = self
+                    .arena
+                    .meta_for(MetaKind::Heap, size_of::<Heap>(), nested)
+                    .cast();
                 if !heap.is_null() {
                     (*heap).next = self.heaps.all.load(Ordering::Relaxed);
                     self.heaps.all.store(heap, Ordering::Relaxed);

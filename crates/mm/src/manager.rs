@@ -13,7 +13,7 @@
 //! Its stacks go to central and its heap to the next thread. Frees and allocations that still come on that thread (destructors
 //! that run later) take single slots from central.
 
-use crate::arena::{Arena, UNIT};
+use crate::arena::{Arena, MetaKind, UNIT};
 use crate::bump::Bump;
 use crate::central::{Central, PutError};
 use crate::class::{
@@ -571,7 +571,7 @@ impl<P: Platform> Manager<P> {
             let capacity = capacity_of_class(class);
             let room: *mut Entry = self
                 .arena
-                .meta(capacity * size_of::<Entry>(), nested)
+                .meta_for(MetaKind::Stack, capacity * size_of::<Entry>(), nested)
                 .cast();
             if room.is_null() {
                 return false;

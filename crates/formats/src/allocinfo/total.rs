@@ -89,6 +89,14 @@ pub fn is_backing(row: &Row) -> bool {
         )
 }
 
+/// True for the rows of memory that memledger needs for itself, marked `metadata:yes`: they are beside the account, and no sum of
+/// live memory has them.
+#[must_use]
+pub fn is_metadata(row: &Row) -> bool {
+    let mark = |(key, value): &(String, String)| key == "metadata" && value == "yes";
+    row.extra.iter().any(mark)
+}
+
 /// Adds up the rows of one key, in the order in which keys first occur.
 ///
 /// A merged row is accurate if all its parts are. Of [`Row::extra`], numbers of one key are added; other values are kept

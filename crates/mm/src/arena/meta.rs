@@ -3,10 +3,39 @@
 use super::{Arena, UNIT};
 use crate::platform::Platform;
 use crate::unit::set;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use memledger_abi::KIND_META;
 
+/// What own memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaKind {
+    /// Heads of threads' heaps.
+    Heap,
+    /// A thread's stack of free slots of one class.
+    Stack,
+    /// The stack that threads share of one class.
+    Shared,
+    /// A thread's table of walks.
+    Walks,
+}
+
 impl<P: Platform> Arena<P> {
+    /// As [`Arena::meta`], counted under `kind`, too.
+    pub fn meta_for(&self, kind: MetaKind, bytes: usize, nested: bool) -> *mut u8 {
+        let p = self.meta(bytes, nested);
+        if !p.is_null() {
+            let [sum, pieces] = self.meta_sums(kind);
+            sum.fetch_add(bytes.next_multiple_of(64) as u64, Ordering::Relaxed);
+            pieces.fetch_add(1, Ordering::Relaxed);
+        }
+        p
+    }
+
+    /// Bytes and pieces of one kind.
+    pub fn meta_sums(&self, kind: MetaKind) -> &[AtomicU64; 2] {
+        &self.meta_kinds[kind as usize]
+    }
+
     /// Memory for the manager itself: zeroed, never given back, not in any row. Null when out of memory.
     pub fn meta(&self, bytes: usize, nested: bool) -> *mut u8 {
         let bytes = bytes.next_multiple_of(64);

@@ -55,7 +55,8 @@ pub(super) static DESCRIPTOR: Published = Published(UnsafeCell::new(Descriptor {
     current_tag_offset: 0,
     trace: 0,
     owner: 0,
-    reserved1: [0; 4],
+    meta: 0,
+    reserved1: [0; 3],
 }));
 
 // The note: name, type, and the distance from its content to the descriptor.
@@ -164,6 +165,7 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool, trace: bool) {
             (*d).trace = super::trace::TRACER.address();
             (*d).owner = super::owner::OWNER.address();
         }
+        (*d).meta = super::meta::publish(mode & MODE_NEVER != 0);
         set_pid();
         core::sync::atomic::fence(Ordering::Release);
         (&raw mut (*d).ready).write_volatile(1);

@@ -13,6 +13,7 @@ mod descriptor;
 mod emergency;
 pub mod hooks;
 mod init;
+mod meta;
 mod misuse;
 mod owner;
 mod platform;
