@@ -393,7 +393,27 @@ impl<P: Platform> Manager<P> {
     }
 
     /// Bytes that may be used at `p`, a live object; 0 for anything else.
+    #[inline(always)]
     pub fn usable_size(&self, p: usize) -> usize {
+        if let Some(u) = self.arena.unit_of(p) {
+            let hot = self.arena.hot(u);
+            // As in `free_in`: exact only in a slab.
+            let (slot, exact) = locate(p.wrapping_sub(get!(hot.start) as usize), get!(hot.recip));
+            if exact && slot < get!(hot.slots) as usize {
+                let cells = get!(hot.cells) as usize;
+                if cells == 0 || get!(cell_at(cells + slot * 4)) != 0 {
+                    return get!(hot.bytes) as usize;
+                }
+                return 0;
+            }
+        }
+        self.usable_size_slow(p)
+    }
+
+    /// As [`Manager::usable_size`], for what is in no slab.
+    #[cold]
+    #[inline(never)]
+    extern "C" fn usable_size_slow(&self, p: usize) -> usize {
         match self.object(p) {
             Some(Object::Small(hot, _)) => get!(hot.bytes) as usize,
             Some(Object::Large(first)) => get!(self.arena.hot(first).bytes) as usize,
