@@ -28,6 +28,7 @@
 
 pub mod meta;
 pub mod owner;
+pub mod pool;
 pub mod trace;
 
 use core::mem::{offset_of, size_of};
@@ -198,8 +199,10 @@ pub struct Descriptor {
     pub owner: u64,
     /// Address of the [`meta::MetaTable`]: own memory by purpose; 0 = not told.
     pub meta: u64,
+    /// Address of a `u64` that holds the address of the first [`pool::PoolRecord`], or 0; 0 = no named caches.
+    pub pools_at: u64,
     /// Unused, 0.
-    pub reserved1: [u64; 3],
+    pub reserved1: [u64; 2],
 }
 
 /// What a module passes to [`Descriptor::register`].
@@ -247,9 +250,9 @@ pub struct UnitMeta {
     pub index: u32,
     /// `KIND_*`.
     pub kind: u8,
-    /// Size class of the slab.
+    /// Size class of the slab; [`pool::CLASS_POOL`] of that of a named cache.
     pub class: u8,
-    /// Unused.
+    /// Number of the named cache; else without meaning.
     pub flags: u16,
     /// Odd while the other fields change; differs after each change.
     pub seq: u32,

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Allocinfo(Allocinfo),
     /// Explain resident memory: live, pinned, cached, tables, other mappings
     Rss(crate::page_owner::Rss),
+    /// Show slabs by cache: named caches, and size classes of malloc
+    Slabinfo(crate::slabinfo::Slabinfo),
     /// Show who holds pages
     PageOwner(crate::page_owner::PageOwner),
     /// Read or set the switches of a process
@@ -450,6 +452,7 @@ mod tests {
             ALLOCINFO_EXAMPLES,
             CTL_EXAMPLES,
             GENERATE_EXAMPLES,
+            crate::slabinfo::EXAMPLES,
             crate::kernel::args::EXAMPLES,
         ]
         .iter()

@@ -14,6 +14,7 @@ mod mount;
 mod output;
 mod page_owner;
 mod run;
+mod slabinfo;
 mod source;
 mod trace;
 mod tracer;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         args::Command::Allocinfo(allocinfo) => allocinfo::run(&allocinfo, colour),
         args::Command::Rss(rss) => page_owner::rss::run(&rss, colour),
         args::Command::PageOwner(owner) => page_owner::run(&owner, colour),
+        args::Command::Slabinfo(slabinfo) => slabinfo::run(&slabinfo),
         args::Command::Ctl(ctl) => ctl::run(&ctl),
         args::Command::Trace(trace) => trace::run(&trace),
         args::Command::Kernel(kernel) => kernel::run(&kernel),

@@ -9,10 +9,11 @@
 //! - [`page_owner`]: `/sys/kernel/debug/page_owner` and the files of `page_owner_stacks`.
 //! - [`oom`]: the largest rows in a kernel's log, when memory ran out.
 //! - [`size`]: sizes as the kernel, `numfmt` and people write them.
+//! - [`slabinfo`]: `/proc/slabinfo`, which memledger prints of a program, too.
 //! - [`trace`]: allocation traces of kernels and programs, and what they add up to.
 //!
 //! # Features
-//! `serde`: `Serialize` for [`allocinfo::Row`] and [`allocinfo::Total`].
+//! `serde`: `Serialize` for [`allocinfo::Row`], [`allocinfo::Total`] and [`slabinfo::Cache`].
 #![forbid(unsafe_code)]
 
 pub mod allocinfo;
@@ -20,4 +21,5 @@ pub mod kallsyms;
 pub mod oom;
 pub mod page_owner;
 pub mod size;
+pub mod slabinfo;
 pub mod trace;

@@ -91,7 +91,7 @@ const ZERO: Zero = Zero {
 
 decoder! {
     /// A unit record.
-    unit -> UnitMeta { start: u64, cells: u64, bytes: u64, slots: u32, index: u32, kind: u8, seq: u32, units: u32 }
+    unit -> UnitMeta { start: u64, cells: u64, bytes: u64, slots: u32, index: u32, kind: u8, class: u8, flags: u16, seq: u32, units: u32 }
 }
 decoder! {
     /// A header in a bump region.
@@ -164,6 +164,7 @@ pub(crate) fn descriptor(b: &[u8]) -> Descriptor {
         reserved0: 0,
         owner: l(offset_of!(D, owner)),
         meta: l(offset_of!(D, meta)),
+        pools_at: l(offset_of!(D, pools_at)),
         reserved1: Default::default(),
         reserved2: 0,
         reserved3: 0,

@@ -4,6 +4,7 @@
 
 use crate::decode::{u32_at, u64_at};
 use crate::mem::{Memory, Span};
+use crate::slabinfo::Slabs;
 use crate::snapshot::Sum;
 use memledger_abi::meta::{META_ROWS_MAX, MetaRow, MetaTable};
 use std::mem::offset_of;
@@ -23,11 +24,20 @@ pub(crate) struct SlabTails {
 }
 
 impl SlabTails {
-    /// Adds a slab of `slots` slots, with cells of `cell` bytes.
-    pub(crate) fn add(&mut self, slots: u32, cell: u32) {
-        self.slabs += 1;
-        self.cells += u64::from(slots) * u64::from(cell);
-        self.bitmaps += u64::from(slots.div_ceil(64)) * 8;
+    /// Of all slabs, with cells of `cell` bytes.
+    pub(crate) fn new(slabs: &Slabs, cell: u32) -> Self {
+        let mut out = SlabTails::default();
+        for sum in slabs.values() {
+            out.slabs += sum.slabs;
+            let slots = u64::from(sum.slots);
+            out.cells = out
+                .cells
+                .saturating_add((slots * u64::from(cell)).saturating_mul(sum.slabs));
+            out.bitmaps = out
+                .bitmaps
+                .saturating_add((slots.div_ceil(64) * 8).saturating_mul(sum.slabs));
+        }
+        out
     }
 
     fn rows(&self) -> [(String, Sum); 2] {

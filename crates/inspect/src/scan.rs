@@ -6,9 +6,10 @@
 
 use crate::decode;
 use crate::mem::{Memory, Span};
-use crate::metadata::SlabTails;
+use crate::slabinfo::Slabs;
 use crate::snapshot::Sum;
 use crate::view::View;
+use memledger_abi::pool::CLASS_POOL;
 use memledger_abi::{
     BumpHeader, Descriptor, FIRST_TAG, INDEX_FOREIGN, INDEX_NONE, KIND_BUMP, KIND_LARGE, KIND_SLAB,
     UnitMeta,
@@ -44,8 +45,8 @@ pub(crate) struct Account {
     pub(crate) torn: u64,
     /// Units with objects that were read.
     pub(crate) units: u64,
-    /// What slabs hold beside their slots.
-    pub(crate) tails: SlabTails,
+    /// Slabs by cache.
+    pub(crate) slabs: Slabs,
 }
 
 impl Account {
@@ -289,9 +290,6 @@ impl Scan<'_> {
                 continue;
             }
             self.account.units += run;
-            if job.meta.kind == KIND_SLAB {
-                self.account.tails.add(job.meta.slots, self.d.cell_size);
-            }
             self.add(&job.meta, &now, span.buf);
         }
         self.cells = cells;
@@ -301,18 +299,35 @@ impl Scan<'_> {
         match m.kind {
             KIND_LARGE if now.index != INDEX_NONE => self.account.add(now.index, m.bytes),
             KIND_SLAB if self.d.cell_size == 2 => {
+                let mut active = 0;
                 for c in cells.as_chunks::<2>().0.iter().filter(|c| **c != [0; 2]) {
                     self.account.add(u16::from_ne_bytes(*c).into(), m.bytes);
+                    active += 1;
                 }
+                self.add_slab(m, active);
             }
             KIND_SLAB => {
+                let mut active = 0;
                 for c in cells.as_chunks::<4>().0.iter().filter(|c| **c != [0; 4]) {
                     self.account.add(u32::from_ne_bytes(*c), m.bytes);
+                    active += 1;
                 }
+                self.add_slab(m, active);
             }
             KIND_BUMP => self.add_bump(cells),
             _ => {}
         }
+    }
+
+    /// Adds a slab with so many live objects to its cache.
+    fn add_slab(&mut self, m: &UnitMeta, active: u64) {
+        // Only named caches have a number.
+        let pool = if m.class == CLASS_POOL { m.flags } else { 0 };
+        let sum = self.account.slabs.entry((m.class, pool)).or_default();
+        (sum.slot_bytes, sum.slots, sum.units) = (m.bytes, m.slots, m.units);
+        sum.slabs += 1;
+        sum.active_slabs += u64::from(active > 0);
+        sum.active += active;
     }
 
     /// Adds the objects of a bump region: what follows each header, the header itself not.

@@ -8,15 +8,17 @@ use crate::decode;
 use crate::error::{Error, Result};
 use crate::find::{self, Found};
 use crate::mem::{Memory, ProcessMemory, Span};
-use crate::metadata;
+use crate::metadata::{self, SlabTails};
 use crate::namespace;
 use crate::proc::{self, Process};
 use crate::scan;
+use crate::slabinfo::{self, PoolInfo, SlabSum};
 use crate::view::View;
 use memledger_abi::trace::SWITCH_ON;
 use memledger_abi::{
     MODE_NEVER, ModuleRecord, TAG_INACCURATE, TAG_LOADED, TagRow, node_module, node_ra,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -117,6 +119,10 @@ pub struct Ledger {
     pub meta_bytes: u64,
     /// What it needs for itself, by purpose; in no row and no sum, and more than `meta_bytes`: also cells and unit table.
     pub metadata: Vec<(String, Sum)>,
+    /// Slabs by class and number of the named cache (0 = none), as in the unit table.
+    pub slabs: BTreeMap<(u8, u16), SlabSum>,
+    /// Named caches, newest first.
+    pub pools: Vec<PoolInfo>,
     /// Units that kept changing while they were read, could not be read or made no sense; not in the sums.
     pub torn_units: u64,
     /// Units of objects that were read.
@@ -194,7 +200,10 @@ impl Ledger {
         ledger.torn_units = account.torn;
         ledger.units = account.units;
         ledger.unread = now.unread;
-        ledger.metadata = metadata::read(mem, now.d.meta, &account.tails, &mut ledger.unread);
+        let tails = SlabTails::new(&account.slabs, now.d.cell_size);
+        ledger.metadata = metadata::read(mem, now.d.meta, &tails, &mut ledger.unread);
+        ledger.pools = slabinfo::pools(mem, now.d.pools_at, &mut ledger.unread);
+        ledger.slabs.clone_from(&account.slabs);
         ledger.nodes = read_nodes(mem, &now, &mut ledger.unread);
         ledger.tags = read_tags(mem, &now, &mut ledger.unread);
         ledger.modules = read_modules(mem, &now, &mut ledger.unread);

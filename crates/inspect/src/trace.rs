@@ -8,7 +8,9 @@ use crate::error::{Error, Result};
 use crate::find::Found;
 use crate::mem::{Memory, ProcessMemory};
 use crate::proc::{self, Process};
+use crate::slabinfo::pools;
 use crate::snapshot::{self, Snapshot};
+use memledger_abi::pool::{POOL_CACHE_LAST, pool_cache};
 use memledger_abi::trace::{
     CacheStat, Event, ObjectSlot, RING_OWNERS, RingHeader, SWITCH_TRACE, SiteStat, TRACE_CACHES,
     TRACE_MAGIC, TRACE_STOP, TraceControl,
@@ -97,6 +99,8 @@ pub struct Sums {
     pub caches: Vec<CacheStat>,
     /// Bytes of a slot, by cache; empty beyond those that have one.
     pub cache_bytes: Vec<u32>,
+    /// Names of caches that have one, by number.
+    pub cache_names: BTreeMap<usize, String>,
     /// Allocations by significant bits of the size asked for.
     pub sizes: Vec<u64>,
     /// Frees by significant bits of the lifetime in ticks.
@@ -172,6 +176,7 @@ impl Clock {
 #[derive(Debug)]
 pub struct Rings {
     control: u64,
+    pools_at: u64,
     seen: BTreeMap<u64, Position>,
     order: Vec<u64>,
 }
@@ -182,6 +187,7 @@ impl Rings {
         control(mem, d.trace)?;
         Some(Rings {
             control: d.trace,
+            pools_at: d.pools_at,
             seen: BTreeMap::new(),
             order: Vec::new(),
         })
@@ -271,6 +277,7 @@ impl Rings {
         sums.mapped_bytes = c.mapped_bytes;
         let sizes = read(mem, c.cache_bytes, c.cache_count.min(128) as usize * 4);
         sums.cache_bytes = sizes.chunks_exact(4).map(|b| u32_at(b, 0)).collect();
+        sums.cache_names = cache_names(mem, self.pools_at);
         for ring in self.headers(mem) {
             sums.rings += 1;
             sums.events = sums.events.saturating_add(ring.head);
@@ -347,6 +354,21 @@ fn read(mem: &dyn Memory, at: u64, len: usize) -> Vec<u8> {
         true => bytes,
         false => Vec::new(),
     }
+}
+
+/// Names of the caches that have one, by their number in the tracer's tables.
+fn cache_names(mem: &dyn Memory, pools_at: u64) -> BTreeMap<usize, String> {
+    let mut names = BTreeMap::new();
+    for pool in pools(mem, pools_at, &mut 0)
+        .into_iter()
+        .filter(|p| p.id > 0)
+    {
+        match pool_cache(pool.id) {
+            POOL_CACHE_LAST => names.insert(POOL_CACHE_LAST, "(other named caches)".to_owned()),
+            number => names.insert(number, pool.name),
+        };
+    }
+    names
 }
 
 fn control(mem: &dyn Memory, at: u64) -> Option<TraceControl> {

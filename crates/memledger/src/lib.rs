@@ -29,6 +29,7 @@
 //! | a value that allocates later | [`Tagged`], or `TaggedAlloc` (feature `allocator-api2`) in collections that take an allocator |
 //! | a future, a task | [`AllocTagged::alloc_tagged`], [`alloc_hooks_future!`], [`SavedTag::spawn_with`] |
 //! | a `tower` service | `AllocTagLayer` (feature `tower`) |
+//! | many objects of one type, to be seen by name | [`KmemCache`] |
 //! | work on another thread | [`inherit_tag`], [`spawn_inheriting`] |
 //!
 //! Of several the innermost wins; where its work is done, the outer one is current again.
@@ -62,10 +63,12 @@ pub use handle::TaggedHashMap;
 mod service;
 #[cfg(feature = "tower")]
 pub use service::{AllocTagLayer, AllocTagService};
+mod pools;
+pub use pools::{CacheBox, CacheError, CacheInfo, CacheLeak, KmemCache};
 #[cfg(feature = "report")]
 mod report;
 #[cfg(feature = "report")]
-pub use report::{Allocinfo, allocinfo, allocinfo_with};
+pub use report::{Allocinfo, allocinfo, allocinfo_with, slabinfo};
 
 // What the macros' expansions name.
 #[doc(hidden)]

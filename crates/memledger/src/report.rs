@@ -5,7 +5,8 @@
 
 use memledger_abi::{FIRST_TAG, INDEX_FOREIGN, SITE_BASE};
 use memledger_inspect::{
-    Helpers, MergeBy, Row, Snapshot, Sum, SymbolOptions, Symbolizer, metadata, rows, to_allocinfo,
+    Helpers, MergeBy, Row, Snapshot, Sum, SymbolOptions, Symbolizer, metadata, rows, sites,
+    to_allocinfo,
 };
 use std::fmt;
 
@@ -90,6 +91,36 @@ fn explain(
         calls,
         metadata: metadata(&snapshot),
     })
+}
+
+/// Slabs by cache, as `/proc/slabinfo` has them; `Display` gives the kernel's text. Named caches ([`crate::KmemCache`]) come first, newest
+/// first, then the size classes, as `malloc-N`.
+///
+/// # Errors
+/// As [`allocinfo`].
+pub fn slabinfo() -> Result<memledger_formats::slabinfo::Slabinfo, memledger_inspect::Error> {
+    let snapshot = Snapshot::read_self()?;
+    Ok(memledger_formats::slabinfo::Slabinfo {
+        caches: memledger_inspect::slabinfo(&snapshot),
+        ..Default::default()
+    })
+}
+
+/// `file:line func` of tags and sites of this runtime, as far as they can be told.
+pub(crate) fn names_of(indexes: &[u32]) -> Vec<Option<String>> {
+    let own = mm::linux::descriptor_address();
+    let named = Snapshot::read_self().ok().and_then(|mut snapshot| {
+        snapshot.ledgers.retain(|ledger| ledger.addr == own);
+        (!snapshot.ledgers.is_empty()).then(|| {
+            let mut symbols = Symbolizer::new(SymbolOptions::default());
+            sites(&snapshot, &mut symbols, &Helpers::default(), indexes)
+        })
+    });
+    let name = |row: Row| Some(format!("{}:{} {}", row.file, row.line, row.func));
+    match named {
+        Some(rows) => rows.into_iter().map(name).collect(),
+        None => vec![None; indexes.len()],
+    }
 }
 
 /// Puts sums of a scan in place of those of the snapshot.

@@ -205,7 +205,7 @@ pub struct Arena<P> {
     /// Bytes of own metadata.
     pub meta_bytes: AtomicU64,
     /// The same by [`MetaKind`]: bytes, pieces.
-    meta_kinds: [[AtomicU64; 2]; 4],
+    meta_kinds: [[AtomicU64; 2]; 5],
     /// Runs whose pages were moved there: each is a mapping of its own to the kernel, which allows about 65,000 of them.
     pub moved_runs: AtomicU32,
     /// Runs that a signal handler could not give back; linked by `Cold::next`.
@@ -228,7 +228,7 @@ impl<P: Platform> Arena<P> {
             free_bytes: AtomicUsize::new(0),
             committed_bytes: AtomicUsize::new(0),
             meta_bytes: AtomicU64::new(0),
-            meta_kinds: [const { [const { AtomicU64::new(0) }; 2] }; 4],
+            meta_kinds: [const { [const { AtomicU64::new(0) }; 2] }; 5],
             moved_runs: AtomicU32::new(0),
             pending: sync::AtomicU32::new(0),
             lock: Lock::new(),

@@ -40,6 +40,7 @@ pub mod manager;
 #[cfg(all(test, shuttle))]
 mod model;
 pub mod platform;
+pub mod pool;
 pub mod slab;
 mod sync;
 pub mod unit;

@@ -158,6 +158,7 @@ impl<P: Platform> Manager<P> {
     /// [`Manager::fork_done`] takes the way of signal handlers. If `fork` is called by a handler that interrupted the manager, the
     /// locks that the interrupted code holds stay its own.
     pub fn fork_prepare(&self) {
+        self.pools.fork_prepare();
         self.heaps_lock.fork_prepare();
         for c in &self.central {
             c.lock().fork_prepare();
@@ -184,6 +185,7 @@ impl<P: Platform> Manager<P> {
             c.lock().fork_done(child);
         }
         self.heaps_lock.fork_done(child);
+        self.pools.fork_done(child);
         // SAFETY: this thread's slot.
         unsafe { (&raw mut (*thread).busy).write_volatile((*thread).busy_before_fork) };
     }

@@ -22,6 +22,7 @@ use crate::class::{
 use crate::heap::{Entry, Heap, HeapLists, ThreadSlot, empty};
 use crate::lock::Lock;
 use crate::platform::{Freed, Misuse, Platform};
+use crate::pool::Pools;
 use crate::slab::locate;
 use crate::sync;
 use crate::unit::{Unit, get};
@@ -47,6 +48,8 @@ pub struct Manager<P: Platform> {
     pub(crate) bump: Bump,
     pub(crate) heaps_lock: Lock<P>,
     pub(crate) heaps: HeapLists,
+    /// Named caches.
+    pub pools: Pools<P>,
     state: sync::AtomicU32,
     init_lock: Lock<P>,
     cell_bytes: AtomicU32,
@@ -99,6 +102,7 @@ impl<P: Platform> Manager<P> {
                 all: AtomicPtr::new(null_mut()),
                 free: AtomicPtr::new(null_mut()),
             },
+            pools: Pools::new(),
             state: sync::AtomicU32::new(0),
             init_lock: Lock::new(),
             cell_bytes: AtomicU32::new(4),

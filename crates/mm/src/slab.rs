@@ -33,11 +33,18 @@ pub struct Shape {
 
 /// The shape of a slab of `class` whose cells have `cell` bytes (0 = none).
 pub const fn shape(class: usize, cell: usize) -> Shape {
-    let size = size_of_class(class);
     let bytes = units_of_class(class) as usize * UNIT;
+    cut(size_of_class(class), bytes, cell, usize::MAX)
+}
+
+/// The shape of a slab of `bytes` bytes with slots of `size`, `most` of them at the most, whose cells have `cell` bytes (0 = none).
+pub const fn cut(size: usize, bytes: usize, cell: usize, most: usize) -> Shape {
     // The bitmap is whole words: 8 bytes more in the worst case. Classes of few slots cannot afford the colour's room.
     let room = if size <= 512 { COLOUR_ROOM } else { 0 };
     let mut slots = (bytes - room) * 8 / (size * 8 + cell * 8 + 1);
+    if slots > most {
+        slots = most;
+    }
     loop {
         let words = slots.div_ceil(64);
         let used = slots * size + words * 8 + slots * cell;
@@ -71,10 +78,39 @@ pub fn locate(offset: usize, recip: u64) -> (usize, bool) {
     ((product >> 64) as usize, (product as u64) < recip)
 }
 
+/// How a slab is cut, and what its records say.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// Bytes of a slot.
+    pub size: usize,
+    /// Units of the slab.
+    pub units: u32,
+    /// `UnitMeta::class`.
+    pub class: u8,
+    /// `UnitMeta::recip`.
+    pub recip: u64,
+    /// `UnitMeta::flags`.
+    pub flags: u16,
+    /// The shape that these give.
+    pub shape: Shape,
+}
+
 /// Makes the run that begins at `first` a slab of `class`; all its slots are free.
 pub fn create<P: Platform>(arena: &Arena<P>, first: u32, clean: bool, class: usize, cell: usize) {
-    let shape = shape(class, cell);
-    let n = units_of_class(class);
+    let cut = Cut {
+        size: size_of_class(class),
+        units: units_of_class(class),
+        class: class as u8,
+        recip: reciprocal(size_of_class(class)),
+        flags: 0,
+        shape: shape(class, cell),
+    };
+    create_cut(arena, first, clean, &cut, cell);
+}
+
+/// Makes the run that begins at `first` a slab as `cut` says; all its slots are free.
+pub fn create_cut<P: Platform>(arena: &Arena<P>, first: u32, clean: bool, cut: &Cut, cell: usize) {
+    let (shape, n) = (cut.shape, cut.units);
     let start = arena.address(first);
     let colour = if shape.room == 0 {
         0
@@ -111,11 +147,12 @@ pub fn create<P: Platform>(arena: &Arena<P>, first: u32, clean: bool, class: usi
     for u in first..first + n {
         arena.hot(u).change(|h: &Unit| {
             set!(h.start, start as u64);
-            set!(h.recip, reciprocal(size_of_class(class)));
+            set!(h.recip, cut.recip);
             set!(h.cells, cells as u64);
-            set!(h.bytes, size_of_class(class) as u64);
+            set!(h.bytes, cut.size as u64);
             set!(h.slots, shape.slots);
-            set!(h.class, class as u8);
+            set!(h.class, cut.class);
+            set!(h.flags, cut.flags);
             set!(h.back, u - first);
             set!(h.units, n);
             set!(
@@ -189,8 +226,14 @@ pub unsafe fn take_slots<P: Platform>(
 
 /// Puts one slot back. The class's lock is held. `None` if it is free already (double free), else the number of free slots.
 pub fn put_slot<P: Platform>(arena: &Arena<P>, first: u32, slot_address: usize) -> Option<u32> {
-    let (hot, cold) = (arena.hot(first), arena.cold(first));
+    let hot = arena.hot(first);
     let (slot, _) = locate(slot_address - get!(hot.start) as usize, get!(hot.recip));
+    put_slot_number(arena, first, slot)
+}
+
+/// As [`put_slot`], by the slot's number.
+pub fn put_slot_number<P: Platform>(arena: &Arena<P>, first: u32, slot: usize) -> Option<u32> {
+    let cold = arena.cold(first);
     let word = word(get!(cold.bitmap) as usize, slot / 64);
     let bit = 1u64 << (slot % 64);
     let old = get!(word);

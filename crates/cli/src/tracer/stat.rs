@@ -114,6 +114,7 @@ fn caches(out: &mut dyn Write, sums: &Sums) -> io::Result<()> {
             continue;
         }
         let name = match (i, sums.cache_bytes.get(i)) {
+            _ if sums.cache_names.contains_key(&i) => format!("{i} {}", sums.cache_names[&i]),
             (_, Some(bytes)) => format!("{i} (slots of {bytes})"),
             (CACHE_LARGE, _) => format!("{i} (whole pages)"),
             (CACHE_EARLY, _) => format!("{i} (early)"),

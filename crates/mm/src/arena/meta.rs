@@ -17,6 +17,8 @@ pub enum MetaKind {
     Shared,
     /// A thread's table of walks.
     Walks,
+    /// A named cache.
+    Pool,
 }
 
 impl<P: Platform> Arena<P> {

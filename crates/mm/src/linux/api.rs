@@ -42,7 +42,7 @@ fn not_on() -> Whom {
 }
 
 /// Whom an allocation is charged to, as far as that needs no look at the stack.
-enum Whom {
+pub(super) enum Whom {
     Index(u32),
     Site,
     /// Nobody yet: the allocation is traced.
@@ -50,7 +50,7 @@ enum Whom {
 }
 
 #[inline(always)]
-fn whom() -> Whom {
+pub(super) fn whom() -> Whom {
     if !PROFILING {
         return Whom::Index(INDEX_UNTRACKED);
     }

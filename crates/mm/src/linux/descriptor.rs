@@ -56,7 +56,8 @@ pub(super) static DESCRIPTOR: Published = Published(UnsafeCell::new(Descriptor {
     trace: 0,
     owner: 0,
     meta: 0,
-    reserved1: [0; 3],
+    pools_at: 0,
+    reserved1: [0; 2],
 }));
 
 // The note: name, type, and the distance from its content to the descriptor.
@@ -166,6 +167,7 @@ pub(super) fn fill(depth: u32, mode: u32, on: bool, trace: bool) {
             (*d).owner = super::owner::OWNER.address();
         }
         (*d).meta = super::meta::publish(mode & MODE_NEVER != 0);
+        (*d).pools_at = MM.pools.head_at();
         set_pid();
         core::sync::atomic::fence(Ordering::Release);
         (&raw mut (*d).ready).write_volatile(1);

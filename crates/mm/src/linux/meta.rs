@@ -10,7 +10,7 @@ use memledger_abi::meta::{MetaRow, MetaTable};
 use memledger_abi::owner::OwnerRecord;
 use memledger_abi::trace::TraceControl;
 
-const ROWS: usize = 10;
+const ROWS: usize = 11;
 
 #[repr(C)]
 struct Table {
@@ -82,6 +82,7 @@ pub(super) fn publish(never: bool) -> u64 {
         Some(kind("thread_stacks", MetaKind::Stack)),
         Some(kind("shared_stacks", MetaKind::Shared)),
         Some(kind("kept_walks", MetaKind::Walks)),
+        Some(kind("pools", MetaKind::Pool)),
         Some(row("stack_nodes", nodes, depot.node_count_at(), 4)),
         Some(row("stack_tables", tables, 0, 0)),
         Some(row("tag_table", tags, tag_count, 4)),

@@ -17,6 +17,7 @@ mod meta;
 mod misuse;
 mod owner;
 mod platform;
+mod pool;
 mod sums;
 mod sys;
 mod tls;
@@ -31,6 +32,9 @@ pub use descriptor::{address as descriptor_address, descriptor};
 pub use emergency::allocation_failed;
 pub use init::init;
 pub use platform::Linux;
+pub use pool::{
+    Cache, pool_allocate, pool_create, pool_destroy, pool_free, pool_objects, pool_shrink,
+};
 pub use sums::{Sums, sums};
 pub use trace::{Request, allocate_traced, set_tracing, tracing};
 

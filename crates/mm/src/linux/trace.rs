@@ -147,7 +147,7 @@ pub fn set_tracing(on: bool) -> Result<(), super::SetError> {
 
 /// Writes an event and keeps frees on the slow way.
 #[inline(always)]
-fn record(fact: &Fact) {
+pub(super) fn record(fact: &Fact) {
     // SAFETY: this thread's slot.
     unsafe { TRACER.record::<Linux>(slot(), fact) };
 }
@@ -218,7 +218,7 @@ impl Request {
 
 /// Indexes of a traced allocation: the one in the event, and the one in the ledger.
 #[inline(always)]
-fn indexes(sp: usize, fp: usize) -> (u32, u32) {
+pub(super) fn indexes(sp: usize, fp: usize) -> (u32, u32) {
     let index = match alloc_tag::current() {
         0 => super::api::site(sp, fp),
         tag => tag,
